@@ -1,0 +1,138 @@
+"""Live video frames that stay in the memory they were decoded into.
+
+One process publishes, any number of others subscribe and get arrays on that very memory::
+
+    import cuframes_nb as cf
+
+    with cf.Publisher("cam1", width=1920, height=1080) as pub:
+        with pub.acquire() as slot:
+            slot.y[:] = 16
+
+    for frame in cf.subscribe("cam1"):
+        print(frame.seq, frame.y.mean())
+
+Importing this loads neither NumPy nor CuPy nor a GPU driver; the names below are loaded when they
+are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cuframes_nb._api.devices import DeviceInfo, devices
+    from cuframes_nb._api.frame import Frame
+    from cuframes_nb._api.info import StreamInfo, SubscriberInfo
+    from cuframes_nb._api.publisher import Publisher
+    from cuframes_nb._api.slot import WritableSlot
+    from cuframes_nb._api.streams import list_streams
+    from cuframes_nb._api.subscriber import Subscriber, subscribe
+    from cuframes_nb._core.clock import now_ns
+    from cuframes_nb._core.stats import PublisherStats, SubscriberStats
+    from cuframes_nb.color import ColorSpec
+    from cuframes_nb.errors import (
+        AccessDeniedError,
+        ClosedError,
+        CudaError,
+        CuframesError,
+        CuframesWarning,
+        DeviceError,
+        ForkedError,
+        FrameTimeout,
+        InUseError,
+        InvalidArgumentError,
+        LeaseLimitError,
+        ProtocolError,
+        PublisherGoneError,
+        RemoteProtocolError,
+        RingFullError,
+        StreamExistsError,
+        StreamNotFoundError,
+        UnsupportedError,
+        VersionMismatchError,
+    )
+    from cuframes_nb.formats import FrameLayout, PixelFormat, PlaneLayout
+
+__all__ = [
+    "AccessDeniedError",
+    "ClosedError",
+    "ColorSpec",
+    "CudaError",
+    "CuframesError",
+    "CuframesWarning",
+    "DeviceError",
+    "DeviceInfo",
+    "ForkedError",
+    "Frame",
+    "FrameLayout",
+    "FrameTimeout",
+    "InUseError",
+    "InvalidArgumentError",
+    "LeaseLimitError",
+    "PixelFormat",
+    "PlaneLayout",
+    "ProtocolError",
+    "Publisher",
+    "PublisherGoneError",
+    "PublisherStats",
+    "RemoteProtocolError",
+    "RingFullError",
+    "StreamExistsError",
+    "StreamInfo",
+    "StreamNotFoundError",
+    "Subscriber",
+    "SubscriberInfo",
+    "SubscriberStats",
+    "UnsupportedError",
+    "VersionMismatchError",
+    "WritableSlot",
+    "devices",
+    "list_streams",
+    "now_ns",
+    "subscribe",
+]
+
+_HOMES = {
+    "ColorSpec": "color",
+    "DeviceInfo": "_api.devices",
+    "Frame": "_api.frame",
+    "FrameLayout": "formats",
+    "PixelFormat": "formats",
+    "PlaneLayout": "formats",
+    "Publisher": "_api.publisher",
+    "PublisherStats": "_core.stats",
+    "StreamInfo": "_api.info",
+    "Subscriber": "_api.subscriber",
+    "SubscriberInfo": "_api.info",
+    "SubscriberStats": "_core.stats",
+    "WritableSlot": "_api.slot",
+    "devices": "_api.devices",
+    "list_streams": "_api.streams",
+    "now_ns": "_core.clock",
+    "subscribe": "_api.subscriber",
+}
+"""Where each public name is defined; those not listed are in ``errors``."""
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  PEP 562
+    if name == "__version__":
+        return _version()
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})
+
+
+def _version() -> str:
+    from importlib import metadata  # noqa: PLC0415  slow to import, rarely asked for
+
+    try:
+        return metadata.version("cuframes-nb")
+    except metadata.PackageNotFoundError:  # used from a checkout that is not installed
+        return "0+unknown"

@@ -1,0 +1,1 @@
+"""The public classes; they are re-exported at the package's root."""

@@ -1,0 +1,68 @@
+"""What `subscribe` and `view` accept as the name of a stream."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from cuframes_nb._os.runtime_dir import candidate_dirs, check_key, find_socket, list_sockets
+from cuframes_nb.errors import InvalidArgumentError, StreamNotFoundError, UnsupportedError
+
+__all__ = ["Address"]
+
+
+class Address:
+    """Where a stream is looked for, each time anew: it may come, go and come back.
+
+    Parameters
+    ----------
+    source
+        A key (``cam1``), ``cuframes://cam1``, or the path of a socket.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is none of these.
+    UnsupportedError
+        For ``gst://``, which this version cannot read.
+    """
+
+    def __init__(self, source: str | os.PathLike[str]) -> None:
+        self._path: Path | None = None
+        self.key = ""
+        if isinstance(source, os.PathLike):
+            self._path = Path(source)
+        elif not isinstance(source, str):
+            raise InvalidArgumentError(
+                f"a stream is named by a key such as 'cam1' or the path of its socket, not by "
+                f"{source!r}"
+            )
+        elif source.startswith("gst://"):
+            raise UnsupportedError(f"{source}: GStreamer publishers cannot be read by this version")
+        else:
+            self.key = check_key(source.removeprefix("cuframes://"))
+
+    def find(self) -> Path | None:
+        """Return the socket's path, or None if there is no such socket now."""
+        if self._path is None:
+            return find_socket(self.key)
+        with contextlib.suppress(OSError):
+            if self._path.is_socket():
+                return self._path
+        return None
+
+    def not_found(self) -> StreamNotFoundError:
+        """Return the error that says where it was looked for and what there is."""
+        if self._path is not None:
+            return StreamNotFoundError(f"there is no publisher's socket at {self._path}")
+        keys = [key for key, _ in list_sockets()]
+        there = f"the streams there are: {', '.join(keys)}" if keys else "no stream is there"
+        places = ", ".join(str(path) for path in candidate_dirs())
+        return StreamNotFoundError(
+            f"there is no stream {self.key!r} in {places}; {there}. Start its publisher, or set "
+            f"$CUFRAMES_RUNTIME_DIR to the publisher's directory"
+        )
+
+    def __str__(self) -> str:
+        return self.key or str(self._path)

@@ -1,0 +1,278 @@
+"""A frame that a subscriber holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from types import ModuleType, TracebackType
+from typing import Any, Self
+
+from cuframes_nb._api.slot import _check_chroma
+from cuframes_nb._core.clock import now_ns
+from cuframes_nb._os.forks import check_process
+from cuframes_nb._runtime.leases import Lease
+from cuframes_nb._views.owned import OwnedPlanes
+from cuframes_nb._views.planes import PlaneSource
+from cuframes_nb._wire.control import Record
+from cuframes_nb._wire.messages import RingDescription
+from cuframes_nb.color import ColorSpec
+from cuframes_nb.errors import ClosedError
+from cuframes_nb.formats import PixelFormat
+
+__all__ = ["Frame"]
+
+
+class Frame:
+    """One frame, where its publisher wrote it.
+
+    Nobody writes to it while this object, or any array taken from it, lives. `release` gives up
+    the frame's own claim at once; arrays already taken keep theirs, and the slot goes back when the
+    last of them is gone. On the GPU it goes back after the work that was queued until then: on the
+    stream that is current when the frame is released (or its last array dies), on those named by
+    `record_stream`, and on streams of DLPack consumers. Work queued on any other stream is not
+    waited for.
+
+    As a context manager it releases at the end of the block. May be released from any thread.
+
+    Attributes
+    ----------
+    key : str
+        Name of the stream.
+    seq : int
+        Sequence number, from 1 over the publisher's life.
+    pts_ns : int
+        Presentation time in nanoseconds of CLOCK_MONOTONIC.
+    published_ns : int
+        When it was published, the same clock.
+    format : PixelFormat
+        Pixel format; equal to its name as a string.
+    width, height : int
+        Size in pixels.
+    color : ColorSpec
+        What the code values mean.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_lease",
+        "_owned",
+        "_pid",
+        "_planes",
+        "_ring",
+        "color",
+        "format",
+        "height",
+        "key",
+        "pts_ns",
+        "published_ns",
+        "seq",
+        "width",
+    )
+
+    def __init__(
+        self,
+        key: str,
+        ring: RingDescription,
+        record: Record,
+        planes: PlaneSource,
+        lease: Lease | None,
+    ) -> None:
+        self.key = key
+        self.seq, self.pts_ns, self.published_ns = record
+        layout = ring.layout
+        self.format: PixelFormat = layout.format
+        self.width = layout.width
+        self.height = layout.height
+        self.color: ColorSpec = ring.color
+        self._ring = ring
+        self._planes: PlaneSource | None = planes
+        self._lease = lease
+        self._owned = lease is None
+        self._pid = os.getpid()
+
+    # --- Pixels -----------------------------------------------------------------------------------
+
+    @property
+    def y(self) -> Any:  # noqa: ANN401  numpy or cupy
+        """The luma plane: uint8 (uint16 for P010), shape ``(height, width)``, without a copy.
+
+        For formats with one plane, that plane.
+        """
+        return self._source().plane(0, self._lease)
+
+    @property
+    def uv(self) -> Any:  # noqa: ANN401  numpy or cupy
+        """The chroma plane: shape ``(ceil(height / 2), ceil(width / 2), 2)``, last axis U, V.
+
+        Raises
+        ------
+        AttributeError
+            For formats without one.
+        """
+        _check_chroma(self.format.is_semiplanar, self.format)
+        return self._source().plane(1, self._lease)
+
+    @property
+    def planes(self) -> tuple[Any, ...]:
+        """Each plane, without a copy."""
+        source = self._source()
+        return tuple(source.plane(i, self._lease) for i in range(len(self._ring.layout.planes)))
+
+    @property
+    def array(self) -> Any:  # noqa: ANN401  numpy or cupy
+        """All planes as one array of rows with the slot's pitch, without a copy.
+
+        ``(height * 3 // 2, width)`` for NV12 and P010; the plane itself for the other formats.
+
+        Raises
+        ------
+        UnsupportedError
+            If the layout is not one array (odd width, planes apart); use `planes` then.
+        """
+        return self._source().rows(self._lease)
+
+    def rgb(
+        self,
+        *,
+        layout: str = "hwc",
+        dtype: str = "uint8",
+        size: tuple[int, int] | None = None,
+        crop: tuple[int, int, int, int] | None = None,
+        out: Any = None,  # noqa: ANN401  numpy or cupy
+        stream: Any = None,  # noqa: ANN401  a CUDA stream
+    ) -> Any:  # noqa: ANN401  numpy or cupy
+        """Return the frame as RGB, converted by its own colour tags.
+
+        Within one code value of exact arithmetic. The result is yours and stays when the frame is
+        released.
+
+        Parameters
+        ----------
+        layout
+            ``"hwc"``: shape ``(height, width, 3)``; ``"chw"``: ``(3, height, width)``.
+        dtype
+            ``"uint8"``: 0..255; ``"float16"``, ``"float32"``: 0..1.
+        size
+            ``(width, height)`` in pixels to scale to, bilinearly; by default the frame's or crop's.
+        crop
+            ``(x, y, width, height)`` in pixels of the frame.
+        out
+            Array to write into, of the shape, dtype and kind of memory of the result.
+        stream
+            CUDA stream to work on, which the frame then waits for before it is given back; by
+            default CuPy's current one. Not for host memory.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If an argument does not fit the frame.
+        ClosedError
+            After `release`.
+        """
+        from cuframes_nb import convert  # noqa: PLC0415  only where pixels are converted
+
+        arguments: dict[str, Any] = {
+            "layout": layout,
+            "dtype": dtype,
+            "size": size,
+            "crop": crop,
+            "out": out,
+        }
+        planes = self.planes
+        if stream is None or self.xp.__name__ == "numpy":
+            return convert.to_rgb(planes, self.format, self.color, **arguments)
+        self.record_stream(stream)
+        with stream:
+            return convert.to_rgb(planes, self.format, self.color, **arguments)
+
+    # --- Facts ------------------------------------------------------------------------------------
+
+    @property
+    def age_ns(self) -> int:
+        """Nanoseconds since `pts_ns`."""
+        return now_ns() - self.pts_ns
+
+    @property
+    def device(self) -> str:
+        """Where the pixels are: ``"cpu"`` or ``"cuda:N"`` by this process's ordinals."""
+        return self._source().device
+
+    @property
+    def xp(self) -> ModuleType:
+        """The array module of the planes: numpy or cupy."""
+        return self._source().xp
+
+    @property
+    def pitches(self) -> Sequence[int]:
+        """Bytes from row to row of each plane in the slot."""
+        return tuple(plane.pitch for plane in self._ring.layout.planes)
+
+    @property
+    def released(self) -> bool:
+        """Whether `release` was called."""
+        return self._planes is None
+
+    # --- Lifetime ---------------------------------------------------------------------------------
+
+    def copy(self) -> Frame:
+        """Return a copy on the same kind of memory that is yours for ever.
+
+        On the GPU the copy is made on CuPy's current stream.
+        """
+        source = self._source()
+        own = OwnedPlanes(source, self._ring.layout, self._lease)
+        return Frame(
+            self.key, self._ring, Record(self.seq, self.pts_ns, self.published_ns), own, None
+        )
+
+    def record_stream(self, stream: object) -> None:
+        """Have the slot wait for the work on `stream` too before it goes back.
+
+        Parameters
+        ----------
+        stream
+            A `cupy.cuda.Stream`, a `torch.cuda.Stream`, anything with ``__cuda_stream__``, or a
+            stream's handle as a number. It is waited for at the time of release, so it must live
+            until then. Without effect on host memory.
+        """
+        self._source()
+        if self._lease is not None:
+            self._lease.record_stream(stream)
+
+    def release(self) -> None:
+        """Give up this frame's claim on the slot. Idempotent, from any thread.
+
+        Arrays taken from the frame stay valid and keep the slot until they are gone.
+        """
+        lease, self._lease = self._lease, None
+        self._planes = None
+        if lease is not None:
+            lease.touch()
+
+    def __enter__(self) -> Self:
+        self._source()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        what = f"<Frame {self.key!r} #{self.seq} {self.width}x{self.height} {self.format}"
+        if self._planes is None:
+            return f"{what} released>"
+        return f"{what} on {self._planes.device}, {self.age_ns / 1e6:.1f} ms old>"
+
+    def _source(self) -> PlaneSource:
+        if self._planes is None:
+            raise ClosedError(
+                f"frame {self.seq} of stream {self.key!r} was released: take arrays before release, "
+                f"or keep frame.copy()"
+            )
+        if self._lease is not None:
+            check_process(self._pid, f"frame {self.seq} of stream {self.key!r}")
+        return self._planes

@@ -1,0 +1,149 @@
+"""What is known about a stream, as one value."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from cuframes_nb._core.clock import now_ns
+from cuframes_nb._wire.messages import ReadMode, RingDescription, Status
+from cuframes_nb.color import ColorSpec
+from cuframes_nb.formats import PixelFormat
+
+__all__ = ["StreamInfo", "SubscriberInfo", "describe"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SubscriberInfo:
+    """One subscriber, as its publisher sees it."""
+
+    name: str  #: what it calls itself
+    pid: int  #: 0 if it is in another PID namespace
+    uid: int
+    mode: str  #: ``"newest"`` or ``"strict"``
+    holds: int  #: slots it is reading
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """What is known about a stream.
+
+    Attributes
+    ----------
+    key, path
+        Its name, and where its socket is.
+    state
+        ``"live"``, ``"waiting"`` (a subscriber without its publisher) or ``"closed"``.
+    pid
+        The publisher's process, 0 if unknown.
+    format, width, height, fps, color
+        What the frames are; sizes in pixels, `fps` 0 if the publisher did not say.
+    pitches
+        Bytes from row to row of each plane.
+    memory
+        How the pixels are shared: ``"host"`` or ``"cuda-vmm"``.
+    memory_reason
+        Why that kind, or how it is mapped here.
+    device
+        UUID of the GPU that holds the frames (``"GPU-…"``), None for host memory.
+    completion
+        ``"gpu"`` (written by the GPU, `publish` does not wait) or ``"host"``.
+    completion_reason
+        Why, where this process knows.
+    copies
+        Copies between `publish` and the array in the subscriber's hands: always 0.
+    policy, slots, epoch
+        The ring: what happens when it is full, its size, its configuration's number.
+    published, dropped
+        Frames since the publisher started, and frames that found no slot.
+    age_ns
+        Nanoseconds since the last frame was published, None before the first.
+    uptime_ns
+        Nanoseconds since the publisher started, None if unknown.
+    subscribers
+        Who reads it; None where this process cannot know (a subscriber sees only itself).
+    """
+
+    key: str
+    path: Path
+    state: str
+    pid: int
+    format: PixelFormat
+    width: int
+    height: int
+    fps: float
+    color: ColorSpec
+    pitches: tuple[int, ...]
+    memory: str
+    memory_reason: str
+    device: str | None
+    completion: str
+    completion_reason: str
+    policy: str
+    slots: int
+    epoch: int
+    published: int
+    dropped: int
+    age_ns: int | None
+    uptime_ns: int | None
+    subscribers: tuple[SubscriberInfo, ...] | None
+    copies: int = 0
+
+
+def describe(
+    status: Status,
+    path: Path,
+    *,
+    state: str = "live",
+    memory_reason: str = "",
+    completion_reason: str = "",
+    complete: bool = True,
+) -> StreamInfo:
+    """Return a publisher's status as people read it."""
+    now = now_ns()
+    ring = status.ring
+    layout = ring.layout
+    return StreamInfo(
+        key=status.key,
+        path=path,
+        state=state,
+        pid=status.pid,
+        format=layout.format,
+        width=layout.width,
+        height=layout.height,
+        fps=ring.fps,
+        color=ring.color,
+        pitches=tuple(plane.pitch for plane in layout.planes),
+        memory=ring.arenas[0].kind.label,
+        memory_reason=memory_reason,
+        device=uuid_text(ring),
+        completion=ring.completion.name.lower(),
+        completion_reason=completion_reason,
+        policy=ring.policy.name.lower().replace("_", "-"),
+        slots=len(ring.slots),
+        epoch=status.epoch,
+        published=status.published,
+        dropped=status.dropped,
+        age_ns=now - status.last_publish_ns if status.last_publish_ns else None,
+        uptime_ns=now - status.started_ns if status.started_ns else None,
+        subscribers=tuple(
+            SubscriberInfo(s.name, s.pid, s.uid, mode_name(s.mode), s.holds)
+            for s in status.subscribers
+        )
+        if complete
+        else None,
+    )
+
+
+def mode_name(mode: ReadMode) -> str:
+    """Return ``"newest"`` or ``"strict"``."""
+    return mode.name.lower()
+
+
+def uuid_text(ring: RingDescription) -> str | None:
+    """Return the GPU's UUID as the driver's tools print it, None for host memory."""
+    raw = ring.arenas[0].device_uuid
+    if not any(raw):
+        return None
+    h = raw.hex()
+    return f"GPU-{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"

@@ -1,0 +1,534 @@
+"""The writing end of a stream."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from cuframes_nb._api.info import StreamInfo, describe
+from cuframes_nb._api.ingest import copy_into
+from cuframes_nb._api.slot import WritableSlot
+from cuframes_nb._core.clock import now_ns
+from cuframes_nb._core.stats import PublisherStats
+from cuframes_nb._os.credentials import group_id
+from cuframes_nb._os.forks import check_process
+from cuframes_nb._os.runtime_dir import check_key
+from cuframes_nb._runtime.hub import Hub
+from cuframes_nb._runtime.ring import Ring
+from cuframes_nb._runtime.select import publisher_backend
+from cuframes_nb._wire.control import RingState
+from cuframes_nb._wire.messages import MAX_SLOTS, Policy
+from cuframes_nb.color import ColorSpec
+from cuframes_nb.errors import (
+    ClosedError,
+    FrameTimeout,
+    InvalidArgumentError,
+    RingFullError,
+)
+from cuframes_nb.formats import FrameLayout, PixelFormat
+
+__all__ = ["Publisher"]
+
+_POLICIES: Final = {"drop-oldest": Policy.DROP_OLDEST, "strict-wait": Policy.STRICT_WAIT}
+
+_LOOK_AGAIN_SECONDS: Final = 0.001
+"""A lease that ends makes no sound, so a waiting publisher looks again this often."""
+
+
+class Publisher:
+    """Publishes frames under a name; any number of processes read them where they were written.
+
+    Calls are serialised, so several threads may publish. `acquire` and `publish` never wait for a
+    subscriber with the policy ``"drop-oldest"``, and `publish` never waits for the GPU where the
+    driver can tell completion by itself (``info.completion``).
+
+    Parameters
+    ----------
+    key
+        Name of the stream: ``[A-Za-z0-9][A-Za-z0-9._-]{0,63}``.
+    width, height
+        Size in pixels; may be odd.
+    format
+        Pixel format: ``"nv12"``, ``"p010"``, ``"gray8"``, ``"rgb24"`` or ``"rgba32"``.
+    ring_size
+        Slots, 2 to 64. One subscriber may hold two fewer, at least one.
+    policy
+        ``"drop-oldest"``: when every slot is in use the new frame is dropped and counted.
+        ``"strict-wait"``: `acquire` waits for the subscribers with ``mode="strict"``.
+    memory
+        ``"cuda"``, ``"host"``, or ``"auto"``: the GPU if it really can share memory, else the host.
+        ``info.memory_reason`` says why.
+    device
+        GPU: UUID, unique beginning of a UUID, PCI bus id or CUDA ordinal; by default
+        ``$CUFRAMES_DEVICE``, else the discrete GPU with the most memory.
+    fps
+        Nominal frames per second, for information; 0 if unknown.
+    color
+        What the code values mean; by default BT.709 limited from 720 lines up, else BT.601 limited.
+    pitch
+        Bytes from row to row, one for all planes or one a plane; by default a multiple of 256.
+    group
+        Name or number of a group whose members may subscribe too. Without it only the same user
+        and root may.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a value is wrong.
+    StreamExistsError
+        If a live publisher has that name. A dead one's socket is taken over.
+    AccessDeniedError
+        If the runtime directory is not to be trusted.
+    DeviceError, UnsupportedError
+        If the memory asked for cannot be had.
+    OSError
+        If there is not enough memory or no descriptor is left.
+
+    Examples
+    --------
+    >>> import cuframes_nb as cf
+    >>> with cf.Publisher("cam1", width=640, height=480, memory="host") as pub:
+    ...     with pub.acquire() as slot:
+    ...         slot.y[:] = 16
+    ...         slot.uv[:] = 128
+    ...     pub.stats.published
+    1
+    """
+
+    def __init__(  # noqa: PLR0913  the stream's description
+        self,
+        key: str,
+        *,
+        width: int,
+        height: int,
+        format: str = "nv12",  # noqa: A002  the field's word
+        ring_size: int = 4,
+        policy: str = "drop-oldest",
+        memory: str = "auto",
+        device: str | int | None = None,
+        fps: float = 0.0,
+        color: ColorSpec | None = None,
+        pitch: int | Sequence[int] | None = None,
+        group: str | int | None = None,
+    ) -> None:
+        self.key = check_key(key)
+        self._pid = os.getpid()
+        self._config: dict[str, Any] = {
+            "width": width,
+            "height": height,
+            "format": format,
+            "ring_size": ring_size,
+            "fps": fps,
+            "color": color,
+            "pitch": pitch,
+        }
+        self._policy = _policy(policy)
+        gid = _gid(group)
+        started_ns = now_ns()
+        # Checked before any memory is taken.
+        _check_ring(fps, ring_size)
+        FrameLayout.make(format, width, height, pitch=pitch)
+        self._backend = publisher_backend(memory, device)
+        self._ring = self._make_ring(epoch=1)
+        try:
+            self._hub = Hub(key, gid, self._ring, started_ns)
+        except BaseException:
+            self._ring.close(RingState.CLOSED)
+            raise
+        self._mutex = threading.Lock()
+        self._discarded = 0
+        self._forgotten: deque[tuple[Ring, int]] = deque()
+        self._closed = False
+        self._finalizer = weakref.finalize(self, _close_hub, self._hub, self._pid)
+
+    # --- Per frame --------------------------------------------------------------------------------
+
+    def acquire(self, timeout: float | None = None) -> WritableSlot:
+        """Take a slot to write the next frame into.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait with the policy ``"strict-wait"``, None for ever. With
+            ``"drop-oldest"`` nothing ever waits.
+
+        Returns
+        -------
+        WritableSlot
+            The slot with the oldest content that nobody is reading; its old pixels are still there.
+
+        Raises
+        ------
+        RingFullError
+            With ``"drop-oldest"``, if every slot is in use; the frame counts as dropped.
+        FrameTimeout
+            With ``"strict-wait"``, if no slot came free in time.
+        ClosedError
+            After `close`, or in a forked child.
+        """
+        if self._policy is Policy.DROP_OLDEST:
+            slot = self._try_acquire(None)
+            if slot is None:
+                raise self._full()
+            return slot
+        return self._wait_acquire(timeout)
+
+    def publish(
+        self, slot: WritableSlot, pts_ns: int | None = None, stream: object | None = None
+    ) -> int:
+        """Give a slot to the subscribers.
+
+        Parameters
+        ----------
+        slot
+            From `acquire`; not usable afterwards.
+        pts_ns
+            Presentation time in nanoseconds of CLOCK_MONOTONIC (:func:`now_ns`); by default
+            ``slot.pts_ns``, else now.
+        stream
+            CUDA stream behind whose work the frame is complete (a `cupy.cuda.Stream` or anything
+            with ``__cuda_stream__`` or ``ptr``); by default CuPy's current stream. Ignored for host
+            memory. Does not wait for it.
+
+        Returns
+        -------
+        int
+            The frame's sequence number; they count from 1 without gaps.
+
+        Raises
+        ------
+        ClosedError
+            If the slot was published or discarded already, belongs to an epoch before a
+            `reconfigure`, or the publisher is closed.
+        InvalidArgumentError
+            If the slot is another publisher's.
+        """
+        pts = slot.pts_ns if pts_ns is None else pts_ns
+        with self._mutex:
+            self._check_slot(slot)
+            record = self._ring.publish(slot._index, pts, stream)  # noqa: SLF001
+            slot._state = "published"  # noqa: SLF001
+        self._hub.wake_all()
+        return record.seq
+
+    def discard(self, slot: WritableSlot, stream: object | None = None) -> None:
+        """Give a slot back unpublished.
+
+        Parameters
+        ----------
+        slot
+            From `acquire`; not usable afterwards.
+        stream
+            CUDA stream on which work on the slot was queued; by default CuPy's current stream. The
+            slot is not handed out again before that work is done.
+
+        Raises
+        ------
+        ClosedError, InvalidArgumentError
+            As `publish`.
+        """
+        with self._mutex:
+            self._check_slot(slot)
+            self._ring.discard(slot._index, stream)  # noqa: SLF001
+            slot._state = "discarded"  # noqa: SLF001
+            self._discarded += 1
+
+    def write(
+        self, frame: Any, pts_ns: int | None = None, *, timeout: float | None = None  # noqa: ANN401
+    ) -> int | None:
+        """Copy a frame into a slot and publish it: one copy.
+
+        Parameters
+        ----------
+        frame
+            An array of NumPy, CuPy, torch, or anything with DLPack, ``__array_interface__`` or
+            ``__cuda_array_interface__``: the planes as rows (``(height * 3 // 2, width)`` for
+            NV12), RGB or RGBA of shape ``(height, width, 3 or 4)`` (converted with the stream's
+            colours); or a sequence of planes of any pitch; or a PyAV ``VideoFrame``; or a `Frame`.
+        pts_ns
+            As `publish`.
+        timeout
+            As `acquire`.
+
+        Returns
+        -------
+        int or None
+            The sequence number, or None if the ring was full and the frame was dropped.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If shape or type fit neither the stream's format nor RGB.
+        FrameTimeout, ClosedError
+            As `acquire`.
+        """
+        try:
+            slot = self.acquire(timeout)
+        except RingFullError:
+            return None
+        with slot:
+            slot.pts_ns = pts_ns
+            copy_into(slot.planes, self._ring.description, frame, self._backend)
+            return self.publish(slot)
+
+    # --- The stream -------------------------------------------------------------------------------
+
+    def reconfigure(  # noqa: PLR0913  the stream's description
+        self,
+        *,
+        width: int | None = None,
+        height: int | None = None,
+        format: str | None = None,  # noqa: A002
+        ring_size: int | None = None,
+        fps: float | None = None,
+        color: ColorSpec | None = None,
+        pitch: int | Sequence[int] | None = None,
+    ) -> None:
+        """Change what the frames are: a new epoch, which subscribers follow by themselves.
+
+        What is not given stays as it is, except the pitch, which follows the new width. Frames
+        that subscribers hold stay valid; slots acquired before cannot be published any more.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If a value is wrong; nothing was changed.
+        OSError, CudaError
+            If there is no memory; nothing was changed.
+        """
+        given = {
+            "width": width,
+            "height": height,
+            "format": format,
+            "ring_size": ring_size,
+            "fps": fps,
+            "color": color,
+        }
+        with self._mutex:
+            self._check_open()
+            before = self._config
+            self._config = {
+                **before,
+                **{name: value for name, value in given.items() if value is not None},
+                "pitch": pitch,
+            }
+            try:
+                new = self._make_ring(self._ring.epoch + 1, self._ring)
+            except BaseException:
+                self._config = before
+                raise
+            self._ring = new
+            self._hub.change_ring(new).close(RingState.SUPERSEDED)
+
+    @property
+    def stats(self) -> PublisherStats:
+        """A snapshot of the counters."""
+        with self._mutex:
+            self._check_open()
+            ring = self._ring
+            return PublisherStats(
+                published=ring.control.published,
+                dropped=ring.control.dropped,
+                discarded=self._discarded,
+                epoch=ring.epoch,
+                slots=ring.slots,
+                slots_leased=ring.slots_leased(),
+                subscribers=self._hub.subscribers,
+            )
+
+    @property
+    def info(self) -> StreamInfo:
+        """What is known about the stream, and about how it is shared."""
+        with self._mutex:
+            self._check_open()
+            return describe(
+                self._hub.status(),
+                Path(self._hub.path),
+                memory_reason=self._backend.reason,
+                completion_reason=self._ring.completion_reason,
+            )
+
+    @property
+    def layout(self) -> FrameLayout:
+        """Geometry of the frames: planes, offsets, pitches."""
+        return self._ring.layout
+
+    @property
+    def color(self) -> ColorSpec:
+        """What the code values mean."""
+        return self._ring.description.color
+
+    @property
+    def xp(self) -> Any:  # noqa: ANN401  a module
+        """The array module of the slots: numpy or cupy."""
+        return self._ring.planes(0).xp
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def close(self) -> None:
+        """End the stream. Idempotent; subscribers are told, and keep the frames they hold.
+
+        Waits for GPU work on the slots, at most 5 s. In a forked child it does nothing.
+        """
+        if os.getpid() != self._pid or self._closed:
+            return
+        with self._mutex:
+            self._closed = True
+        self._finalizer()
+        self._ring.close(RingState.CLOSED)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        layout = self._ring.layout
+        state = "closed" if self._closed else self._backend.kind.label
+        return (
+            f"<Publisher {self.key!r} {layout.width}x{layout.height} {layout.format} "
+            f"x{self._ring.slots} {state}>"
+        )
+
+    # --- Inside -----------------------------------------------------------------------------------
+
+    def _make_ring(self, epoch: int, before: Ring | None = None) -> Ring:
+        config = self._config
+        layout = FrameLayout.make(
+            config["format"], config["width"], config["height"], pitch=config["pitch"]
+        )
+        _check_ring(config["fps"], config["ring_size"])
+        color = config["color"] or ColorSpec.assume(layout.height, yuv=layout.format.is_yuv)
+        _check_color(layout.format, color)
+        return Ring(
+            self._backend,
+            layout,
+            color,
+            float(config["fps"]),
+            self._policy,
+            config["ring_size"],
+            epoch,
+            before,
+        )
+
+    def _try_acquire(self, passed: int | None) -> WritableSlot | None:
+        with self._mutex:
+            self._check_open()
+            if self._forgotten:
+                self._take_back()
+            index = self._ring.try_acquire(passed)
+            if index is not None:
+                return WritableSlot(self, self._ring, index)
+            if self._policy is Policy.DROP_OLDEST:
+                self._ring.control.count_drop()
+            return None
+
+    def _wait_acquire(self, timeout: float | None) -> WritableSlot:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            slot = self._try_acquire(self._hub.passed())
+            if slot is not None:
+                return slot
+            if deadline is not None and time.monotonic() >= deadline:
+                raise FrameTimeout(
+                    f"no slot of stream {self.key!r} came free within {timeout:g} s: a subscriber "
+                    f"with mode='strict' is too slow or stopped; see .info.subscribers, or use "
+                    f"policy='drop-oldest'"
+                )
+            with self._hub.passed_changed:
+                self._hub.passed_changed.wait(_LOOK_AGAIN_SECONDS)
+
+    def _full(self) -> RingFullError:
+        with self._mutex:
+            by_gpu = self._ring.oldest_blocked()
+        cause = (
+            "the GPU has not finished the frames published before"
+            if by_gpu
+            else "subscribers are reading them; see .info.subscribers"
+        )
+        return RingFullError(
+            f"the {self._ring.slots} slots of stream {self.key!r} are all in use: {cause}. The "
+            f"frame was dropped; skip it, or use a larger ring_size"
+        )
+
+    def _check_slot(self, slot: WritableSlot) -> None:
+        self._check_open()
+        if slot._publisher is not self:  # noqa: SLF001
+            raise InvalidArgumentError(
+                f"{slot!r} was acquired from another publisher than {self.key!r}"
+            )
+        slot._check()  # noqa: SLF001
+        if slot._ring is not self._ring:  # noqa: SLF001
+            slot._state = "left behind by a reconfigure"  # noqa: SLF001
+            raise ClosedError("this slot was acquired before a reconfigure: acquire another one")
+
+    def _check_open(self) -> None:
+        check_process(self._pid, f"the publisher of stream {self.key!r}")
+        if self._closed:
+            raise ClosedError(f"the publisher of stream {self.key!r} was closed")
+
+    def _forget(self, ring: Ring, index: int) -> None:
+        """Note that a slot was dropped unpublished; called from a finalizer."""
+        self._forgotten.append((ring, index))
+
+    def _take_back(self) -> None:
+        while self._forgotten:
+            ring, index = self._forgotten.popleft()
+            if ring is self._ring:
+                ring.discard(index, None)
+                self._discarded += 1
+
+
+def _close_hub(hub: Hub, pid: int) -> None:
+    if os.getpid() == pid:
+        hub.close("its publisher ended it")
+
+
+def _policy(name: str) -> Policy:
+    try:
+        return _POLICIES[name]
+    except KeyError:
+        raise InvalidArgumentError(
+            f"policy {name!r} is not known; use one of {', '.join(_POLICIES)}"
+        ) from None
+
+
+def _gid(group: str | int | None) -> int | None:
+    if group is None:
+        return None
+    try:
+        return group_id(group)
+    except LookupError:
+        raise InvalidArgumentError(f"there is no group {group!r} on this machine") from None
+
+
+def _check_ring(fps: float, ring_size: int) -> None:
+    if not isinstance(ring_size, int) or not 2 <= ring_size <= MAX_SLOTS:
+        raise InvalidArgumentError(
+            f"ring_size is {ring_size!r}; it must be between 2 and {MAX_SLOTS} slots"
+        )
+    if not 0 <= fps < 1e6:
+        raise InvalidArgumentError(f"fps is {fps!r}; it must be 0 (unknown) or a positive rate")
+
+
+def _check_color(format_: PixelFormat, color: ColorSpec) -> None:
+    if format_.is_yuv == (color.matrix == "rgb"):
+        raise InvalidArgumentError(
+            f"colour matrix {color.matrix!r} does not go with format {format_}"
+        )

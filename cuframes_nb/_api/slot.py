@@ -1,0 +1,130 @@
+"""A slot that a publisher is writing."""
+
+from __future__ import annotations
+
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from cuframes_nb.errors import ClosedError
+
+if TYPE_CHECKING:
+    from cuframes_nb._api.publisher import Publisher
+    from cuframes_nb._runtime.ring import Ring
+    from cuframes_nb._views.planes import PlaneSource
+
+__all__ = ["WritableSlot"]
+
+
+class WritableSlot:
+    """Room for one frame, to be written and then published.
+
+    Made by :meth:`Publisher.acquire`. As a context manager it publishes at the end of the block,
+    on the stream that is current then, and gives the slot back unpublished if the block raises.
+    Used from one thread at a time.
+
+    The arrays lie in the memory that subscribers read: writing to one after `publish` changes what
+    they see, so let go of them.
+
+    Attributes
+    ----------
+    pts_ns : int or None
+        Presentation time in nanoseconds of CLOCK_MONOTONIC; None means the time of `publish`.
+    """
+
+    __slots__ = ("__weakref__", "_index", "_planes", "_publisher", "_ring", "_state", "pts_ns")
+
+    def __init__(self, publisher: Publisher, ring: Ring, index: int) -> None:
+        self._publisher = publisher
+        self._ring = ring
+        self._index = index
+        self._planes = ring.planes(index)
+        self._state = "being written"
+        self.pts_ns: int | None = None
+
+    @property
+    def y(self) -> Any:  # noqa: ANN401  numpy or cupy
+        """The luma plane: uint8 (uint16 for P010), shape ``(height, width)``, a view on the slot.
+
+        For formats with one plane, that plane.
+        """
+        return self._plane(0)
+
+    @property
+    def uv(self) -> Any:  # noqa: ANN401  numpy or cupy
+        """The chroma plane: shape ``(ceil(height / 2), ceil(width / 2), 2)``, last axis U, V.
+
+        Raises
+        ------
+        AttributeError
+            For formats without one.
+        """
+        _check_chroma(self._ring.layout.format.is_semiplanar, self._ring.layout.format)
+        return self._plane(1)
+
+    @property
+    def planes(self) -> tuple[Any, ...]:
+        """Each plane as a view on the slot."""
+        return tuple(self._plane(index) for index in range(len(self._ring.layout.planes)))
+
+    @property
+    def array(self) -> Any:  # noqa: ANN401  numpy or cupy
+        """The whole slot as one array of rows, ``(height * 3 // 2, width)`` for NV12.
+
+        Raises
+        ------
+        UnsupportedError
+            If the layout is not one array; use `planes` then.
+        """
+        self._check()
+        return self._planes.rows(self._ring.arena)
+
+    @property
+    def xp(self) -> ModuleType:
+        """The array module of the planes: numpy or cupy."""
+        return self._planes.xp
+
+    @property
+    def seq(self) -> int:
+        """The sequence number this frame will have if it is the next to be published.
+
+        Fixed by `publish`: with several slots acquired at once, they are numbered as they are
+        published.
+        """
+        return self._ring.next_seq
+
+    def __enter__(self) -> Self:
+        self._check()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._state != "being written":
+            return  # published or discarded inside the block
+        if kind is None:
+            self._publisher.publish(self)
+        else:
+            self._publisher.discard(self)
+
+    def __del__(self) -> None:
+        if getattr(self, "_state", "") == "being written":
+            self._publisher._forget(self._ring, self._index)  # noqa: SLF001
+
+    def __repr__(self) -> str:
+        return f"<WritableSlot {self._index} of {self._publisher.key!r}, {self._state}>"
+
+    def _plane(self, index: int) -> Any:  # noqa: ANN401  numpy or cupy
+        self._check()
+        return self._planes.plane(index, self._ring.arena)
+
+    def _check(self) -> None:
+        if self._state != "being written":
+            raise ClosedError(f"this slot was {self._state} already: acquire another one")
+
+
+def _check_chroma(present: bool, format_: str) -> None:  # noqa: FBT001
+    if not present:
+        raise AttributeError(f"{format_} has no chroma plane: use .planes")

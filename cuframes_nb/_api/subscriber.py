@@ -1,0 +1,547 @@
+"""The reading end of a stream."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Collection, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from cuframes_nb._api.address import Address
+from cuframes_nb._api.frame import Frame
+from cuframes_nb._api.info import StreamInfo, describe
+from cuframes_nb._core.reading import (
+    completion_waits,
+    newest_complete,
+    oldest_after,
+    unfinished_after,
+)
+from cuframes_nb._core.stats import SubscriberStats
+from cuframes_nb._os.forks import check_process
+from cuframes_nb._runtime.attached import Taken
+from cuframes_nb._runtime.select import subscriber_backend
+from cuframes_nb._runtime.session import Session, SessionOptions, was_farewell
+from cuframes_nb._wire.messages import ReadMode, Status
+from cuframes_nb.errors import (
+    ClosedError,
+    CuframesError,
+    FrameTimeout,
+    InUseError,
+    InvalidArgumentError,
+    LeaseLimitError,
+    PublisherGoneError,
+)
+
+__all__ = ["Subscriber", "subscribe"]
+
+_MODES: Final = {"newest": ReadMode.NEWEST, "strict": ReadMode.STRICT}
+
+_ATTEMPTS: Final = 16
+"""Looks at the ring before waiting: each fails only if a slot was rewritten in that microsecond."""
+
+_FIRST_RETRY_SECONDS: Final = 0.005
+_LAST_RETRY_SECONDS: Final = 0.25
+"""Between attempts to reach a publisher that is away; doubling from the first to the last."""
+
+_HANDSHAKE_SECONDS: Final = 5.0
+_NO_WAIT_HANDSHAKE_SECONDS: Final = 0.1
+_PENDING_SECONDS: Final = 0.0005
+
+
+def subscribe(  # noqa: PLR0913  each is one choice of the user's
+    source: str | os.PathLike[str],
+    mode: str = "newest",
+    *,
+    timeout: float | None = 5.0,
+    reconnect: bool = True,
+    device: str | int | None = None,
+    name: str | None = None,
+    writable: bool = False,
+    trusted_uids: Collection[int] = (),
+) -> Subscriber:
+    """Attach to a stream.
+
+    Parameters
+    ----------
+    source
+        The stream's key (``"cam1"`` or ``"cuframes://cam1"``) or the path of its socket.
+    mode
+        ``"newest"``: each `next` gives the newest frame, skipping older ones. ``"strict"``: each
+        frame in order; with the publisher's policy ``"strict-wait"`` none is missed.
+    timeout
+        Seconds to wait for the stream to appear, None for ever.
+    reconnect
+        Whether to wait for the publisher to come back when it goes.
+    device
+        GPU to use the frames on (UUID, beginning of a UUID, PCI bus id, ordinal); by default the
+        one that holds them.
+    name
+        What the publisher's ``info`` calls this subscriber; by default the program's name.
+    writable
+        Map the pixels for writing. GPU memory only; other subscribers see what is written.
+    trusted_uids
+        Users besides this one and root whose publishers may be attached to;
+        ``$CUFRAMES_TRUSTED_UIDS`` adds to them.
+
+    Returns
+    -------
+    Subscriber
+        Connected; close it or use it as a context manager.
+
+    Raises
+    ------
+    StreamNotFoundError
+        If there is no such stream; the message lists those there are.
+    FrameTimeout
+        If its publisher does not answer.
+    AccessDeniedError
+        If the publisher does not let this user in, or is one this user does not trust.
+    DeviceError
+        If the GPU that holds the frames is not on this machine, is hidden from this process, or is
+        not the one asked for.
+    """
+    if mode not in _MODES:
+        raise InvalidArgumentError(f"mode {mode!r} is not known; use 'newest' or 'strict'")
+    options = SessionOptions(
+        _MODES[mode],
+        _short_name(name),
+        functools.partial(subscriber_backend, device=device),
+        writable,
+        frozenset(trusted_uids),
+    )
+    return Subscriber(Address(source), options, reconnect=reconnect, timeout=timeout)
+
+
+class Subscriber:
+    """Reads a stream; made by :func:`subscribe`.
+
+    Frames are handed out where the publisher wrote them, without a copy, and may be used and
+    released on any thread. `next`, `latest` and iteration are for one thread (or task) at a time.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        options: SessionOptions,
+        *,
+        reconnect: bool,
+        timeout: float | None,
+    ) -> None:
+        self._address = address
+        self._options = options
+        self._reconnect = reconnect
+        self._strict = options.mode is ReadMode.STRICT
+        self._pid = os.getpid()
+        self._busy = threading.Lock()
+        self._closed = False
+        self._gone: PublisherGoneError | None = None
+        self._last = 0
+        self._received = self._skipped = self._retries = self._connects = 0
+        self._retry_seconds = _FIRST_RETRY_SECONDS
+        self._retry_at = 0.0
+        self._session: Session | None = None
+        self._finalizer = lambda: None
+        self._status: Status
+        self._path: Path
+        self._reason = ""
+        self._first_connect(None if timeout is None else time.monotonic() + timeout)
+
+    # --- Frames -----------------------------------------------------------------------------------
+
+    def next(self, timeout: float | None = None) -> Frame:
+        """Return the next frame: the newest not yet seen, or with ``mode="strict"`` the next one.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait for it, None for ever.
+
+        Returns
+        -------
+        Frame
+            Release it, or let it go out of scope, when done.
+
+        Raises
+        ------
+        FrameTimeout
+            If none came in time; also while the publisher is away.
+        PublisherGoneError
+            If it went and `reconnect` is off.
+        LeaseLimitError
+            If this subscriber holds as many frames as it may.
+        InUseError
+            If another thread is waiting on this subscriber.
+        ClosedError
+            After `close`, or in a forked child.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        waits = completion_waits()
+        with self._alone():
+            while True:
+                taken = self._try_next()
+                if taken is not None:
+                    return self._hand_out(taken)
+                self._check_deadline(deadline, timeout)
+                if self._session is None:
+                    self._retry(deadline)
+                    continue
+                pause = self._short_pause(waits)
+                if pause is None:
+                    self._session.wait(None if deadline is None else deadline - time.monotonic())
+                elif pause:
+                    time.sleep(pause)
+
+    def latest(self) -> Frame | None:
+        """Return the newest frame, seen before or not; None before the first. Does not wait.
+
+        Raises
+        ------
+        PublisherGoneError, LeaseLimitError, InUseError, ClosedError
+            As `next`.
+        """
+        with self._alone():
+            if self._session is None and time.monotonic() >= self._retry_at:
+                self._connect(time.monotonic() + _NO_WAIT_HANDSHAKE_SECONDS)
+            taken = self._look_following(newest=True, after=0)
+            return None if taken is None else self._hand_out(taken)
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Yield frames as they come; each is released when the next is asked for.
+
+        Ends when the publisher closes the stream and `reconnect` is off.
+        """
+        while True:
+            try:
+                frame = self.next()
+            except PublisherGoneError as error:
+                if was_farewell(error):
+                    return
+                raise
+            yield frame
+            frame.release()
+
+    async def __aiter__(self) -> AsyncIterator[Frame]:
+        """Yield frames as they come, never blocking the event loop; otherwise as iteration."""
+        while True:
+            try:
+                frame = await self._next_async()
+            except PublisherGoneError as error:
+                if was_farewell(error):
+                    return
+                raise
+            yield frame
+            frame.release()
+
+    # --- The subscription -------------------------------------------------------------------------
+
+    @property
+    def stats(self) -> SubscriberStats:
+        """A snapshot of the counters."""
+        session = self._session
+        return SubscriberStats(
+            received=self._received,
+            skipped=self._skipped,
+            retries=self._retries,
+            connects=self._connects,
+            epoch=session.epoch.message.epoch if session else 0,
+            leases=session.epoch.held if session else 0,
+            lease_limit=session.epoch.limit if session else 0,
+        )
+
+    @property
+    def info(self) -> StreamInfo:
+        """What is known about the stream; the last that was known while the publisher is away."""
+        session = self._session
+        if session is not None:
+            self._status = _status_of(session)
+            self._reason = session.epoch.backend.reason
+        state = "closed" if self._closed else "live" if session is not None else "waiting"
+        return describe(
+            self._status, self._path, state=state, memory_reason=self._reason, complete=False
+        )
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def close(self) -> None:
+        """Leave the stream. Idempotent; frames and arrays that are held stay valid."""
+        self._closed = True
+        session, self._session = self._session, None
+        if session is not None and os.getpid() == self._pid:
+            with contextlib.suppress(CuframesError):
+                self._status = _status_of(session)
+            self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "connected" if self._session else "waiting"
+        return f"<Subscriber {str(self._address)!r} {self._options.mode.name.lower()}, {state}>"
+
+    # --- Looking ----------------------------------------------------------------------------------
+
+    def _try_next(self) -> Taken | None:
+        # A strict reader first takes what is left of an epoch, a newest-only reader does not care.
+        if self._strict and self._session is not None:
+            taken = self._look(self._session, newest=False, after=self._last)
+            if taken is not None:
+                return taken
+        return self._look_following(newest=not self._strict, after=self._last)
+
+    def _look_following(self, *, newest: bool, after: int) -> Taken | None:
+        """Take in what the publisher said, then look for a frame.
+
+        What is in the ring can still be read when the publisher is gone; only then is that told.
+        """
+        session = self._session
+        if session is None:
+            if self._gone is not None and not self._reconnect:
+                raise self._gone
+            return None
+        gone: PublisherGoneError | None = None
+        try:
+            session.follow()
+        except PublisherGoneError as error:
+            gone = error
+        except BaseException:
+            self._disconnect()
+            raise
+        taken = self._look(session, newest=newest, after=after)
+        if taken is None and gone is not None:
+            self._lose(gone)
+        return taken
+
+    def _look(self, session: Session, *, newest: bool, after: int) -> Taken | None:
+        epoch = session.epoch
+        control = epoch.control
+        choose = newest_complete if newest else oldest_after
+        for _ in range(_ATTEMPTS):
+            choice = choose(control.seqs(), control.completions(), after)
+            if choice is None:
+                return None
+            slot, seq = choice
+            if not epoch.holds(slot) and epoch.held >= epoch.limit:
+                if self._waits_for_gpu(session):
+                    return None
+                raise self._limit_reached(session)
+            taken = epoch.take(slot, seq)
+            if taken is not None:
+                return taken
+            self._retries += 1
+        return None
+
+    def _hand_out(self, taken: Taken) -> Frame:
+        session = self._session
+        assert session is not None  # noqa: S101  something was taken from it
+        seq = taken.record.seq
+        if seq > self._last:
+            if self._last:
+                self._skipped += seq - self._last - 1
+            self._last = seq
+            if self._strict:
+                session.report_passed(seq)
+        self._received += 1
+        ring = session.epoch.message.ring
+        return Frame(session.welcome.key, ring, taken.record, taken.planes, taken.lease)
+
+    def _waits_for_gpu(self, session: Session) -> bool:
+        return session.epoch.backend.pending_releases() > 0
+
+    def _limit_reached(self, session: Session) -> LeaseLimitError:
+        epoch = session.epoch
+        return LeaseLimitError(
+            f"this subscriber holds {epoch.held} frames of stream {str(self._address)!r}, the most "
+            f"it may of a ring of {len(epoch.message.ring.slots)}: release frames and drop arrays "
+            f"on them, keep frame.copy() instead, or publish with a larger ring_size"
+        )
+
+    # --- Waiting ----------------------------------------------------------------------------------
+
+    def _short_pause(self, waits: Iterator[float]) -> float | None:
+        """Return for how long to sleep before looking again; None to wait for a wake-up."""
+        session = self._session
+        assert session is not None  # noqa: S101  checked by the caller
+        control = session.epoch.control
+        if unfinished_after(control.seqs(), control.completions(), self._last):
+            return next(waits)
+        if session.epoch.held >= session.epoch.limit and self._waits_for_gpu(session):
+            return _PENDING_SECONDS
+        return None
+
+    def _check_deadline(self, deadline: float | None, timeout: float | None) -> None:
+        if deadline is None or time.monotonic() < deadline:
+            return
+        what = (
+            "no new frame came"
+            if self._session is not None
+            else f"its publisher is away ({self._gone})"
+        )
+        raise FrameTimeout(f"stream {str(self._address)!r}: {what} within {timeout:g} s")
+
+    async def _next_async(self) -> Frame:
+        import asyncio  # noqa: PLC0415  only for those who use it
+
+        waits = completion_waits()
+        with self._alone():
+            while True:
+                taken = self._try_next()
+                if taken is not None:
+                    return self._hand_out(taken)
+                if self._session is None:
+                    await asyncio.sleep(max(0.0, self._retry_at - time.monotonic()))
+                    # The handshake waits for the publisher, so it has a thread of its own.
+                    await asyncio.to_thread(self._connect, time.monotonic() + _HANDSHAKE_SECONDS)
+                    continue
+                pause = self._short_pause(waits)
+                if pause is None:
+                    await _readable(self._session)
+                else:
+                    await asyncio.sleep(pause)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        check_process(self._pid, f"the subscriber of stream {str(self._address)!r}")
+        if self._closed:
+            raise ClosedError(f"the subscriber of stream {str(self._address)!r} was closed")
+        if not self._busy.acquire(blocking=False):
+            raise InUseError(
+                f"another thread or task is waiting on this subscriber of stream "
+                f"{str(self._address)!r}: subscribe once more for this one"
+            )
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+    # --- Connecting -------------------------------------------------------------------------------
+
+    def _first_connect(self, deadline: float | None) -> None:
+        while True:
+            path = self._address.find()
+            self._connect(
+                time.monotonic() + _HANDSHAKE_SECONDS
+                if deadline is None
+                else max(deadline, time.monotonic() + _NO_WAIT_HANDSHAKE_SECONDS),
+                path,
+            )
+            if self._session is not None:
+                return
+            if deadline is not None and time.monotonic() >= deadline:
+                if path is None or self._gone is None:
+                    raise self._address.not_found()
+                raise self._gone
+            self._pause_retry(deadline)
+
+    def _connect(self, deadline: float, path: Path | None = None) -> None:
+        """Try once to reach the publisher; raises only for what does not pass by itself."""
+        path = path or self._address.find()
+        self._retry_seconds = min(self._retry_seconds * 2, _LAST_RETRY_SECONDS)
+        self._retry_at = time.monotonic() + self._retry_seconds
+        if path is None:
+            return
+        try:
+            session = Session.open(path, self._options, deadline)
+        except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
+            return  # a socket that a dead publisher left, or one that is just starting
+        except PublisherGoneError as error:
+            self._gone = error
+            return
+        except PermissionError as error:
+            if isinstance(error, CuframesError):
+                raise
+            from cuframes_nb.errors import AccessDeniedError  # noqa: PLC0415
+
+            raise AccessDeniedError(
+                f"this user may not connect to {path} ({error.strerror}): its publisher can let "
+                f"others in with group=…"
+            ) from error
+        self._session = session
+        self._path = path
+        self._gone = None
+        self._connects += 1
+        self._retry_seconds = _FIRST_RETRY_SECONDS
+        self._last = session.welcome.start_seq if self._strict else 0
+        self._status = _status_of(session)
+        self._reason = session.epoch.backend.reason
+        self._finalizer = weakref.finalize(self, session.close)
+        self._finalizer.atexit = False  # the kernel closes it all
+
+    def _retry(self, deadline: float | None) -> None:
+        """Wait a little and try once to reach the publisher again."""
+        self._pause_retry(deadline)
+        self._connect(time.monotonic() + _HANDSHAKE_SECONDS)
+
+    def _pause_retry(self, deadline: float | None) -> None:
+        until = self._retry_at if deadline is None else min(deadline, self._retry_at)
+        time.sleep(max(0.0, until - time.monotonic()))
+
+    def _lose(self, error: PublisherGoneError) -> None:
+        self._gone = error
+        self._disconnect()
+        if not self._reconnect:
+            raise error
+
+    def _disconnect(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            self._status = _status_of(session)
+            self._finalizer()
+        self._retry_at = 0.0
+
+
+async def _readable(session: Session) -> None:
+    """Return when the session has something to look at."""
+    import asyncio  # noqa: PLC0415  only for those who use it
+
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    filenos = session.filenos
+    for fd in filenos:
+        loop.add_reader(fd, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        for fd in filenos:
+            loop.remove_reader(fd)
+        if not any(fd < 0 for fd in filenos):
+            session.drain()
+
+
+def _status_of(session: Session) -> Status:
+    epoch = session.epoch
+    control = epoch.control
+    return Status(
+        key=session.welcome.key,
+        pid=session.welcome.pid,
+        epoch=epoch.message.epoch,
+        started_ns=0,
+        published=control.published,
+        dropped=control.dropped,
+        last_publish_ns=control.last_publish_ns,
+        ring=epoch.message.ring,
+        subscribers=(),
+    )
+
+
+def _short_name(name: str | None) -> str:
+    """Return a name of at most 64 bytes of UTF-8."""
+    text = name if name is not None else Path(sys.argv[0] if sys.argv else "").name or "python"
+    return text.encode()[:64].decode(errors="ignore")

@@ -1,0 +1,1 @@
+"""The decisions, without I/O: which slot to write, which to read, what the numbers are."""

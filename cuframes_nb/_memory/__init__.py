@@ -1,0 +1,1 @@
+"""Memory that can be shared as one descriptor: the arenas."""

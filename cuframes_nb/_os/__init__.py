@@ -1,0 +1,1 @@
+"""Linux pieces, each with one owner: descriptors, packets, shared memory, locks, directories."""

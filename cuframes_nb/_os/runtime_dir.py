@@ -1,0 +1,221 @@
+"""Where streams are found: one socket a stream, in a directory that only its owner may enter."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from cuframes_nb._os.credentials import group_name, user_name
+from cuframes_nb._os.fds import OwnedFd
+from cuframes_nb.errors import AccessDeniedError, FrameTimeout, InvalidArgumentError
+
+__all__ = [
+    "ENVIRONMENT",
+    "candidate_dirs",
+    "check_key",
+    "directory_lock",
+    "find_socket",
+    "list_sockets",
+    "publisher_dir",
+    "socket_path",
+]
+
+ENVIRONMENT: Final = "CUFRAMES_RUNTIME_DIR"
+_SYSTEM_DIR: Final = Path("/run/cuframes")
+_SUFFIX: Final = ".sock"
+_KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MAX_SOCKET_PATH: Final = 107
+"""sizeof(sun_path) - 1, unix(7)."""
+
+
+def check_key(key: str) -> str:
+    """Return `key` if it can name a stream.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it does not match ``[A-Za-z0-9][A-Za-z0-9._-]{0,63}``.
+    """
+    if not isinstance(key, str) or not _KEY.fullmatch(key):
+        raise InvalidArgumentError(
+            f"{key!r} cannot name a stream: use 1 to 64 letters, digits, '.', '_' or '-', the "
+            f"first a letter or digit, for example 'cam1'"
+        )
+    return key
+
+
+def candidate_dirs() -> list[Path]:
+    """Return the directories that may hold streams, the first choice first.
+
+    ``$CUFRAMES_RUNTIME_DIR`` alone if it is set, else ``/run/cuframes``,
+    ``$XDG_RUNTIME_DIR/cuframes`` and ``/tmp/cuframes-<uid>``.
+    """
+    chosen = os.environ.get(ENVIRONMENT)
+    if chosen:
+        return [Path(chosen)]
+    dirs = [_SYSTEM_DIR]
+    xdg = os.environ.get("XDG_RUNTIME_DIR")
+    if xdg:
+        dirs.append(Path(xdg) / "cuframes")
+    dirs.append(Path(f"/tmp/cuframes-{os.geteuid()}"))  # noqa: S108  owner and mode are checked
+    return dirs
+
+
+def publisher_dir(gid: int | None = None) -> Path:
+    """Return the directory for this user's streams, made if need be with mode 0700.
+
+    Parameters
+    ----------
+    gid
+        A group that may enter as well: the mode becomes 0750 and the group that one.
+
+    Raises
+    ------
+    AccessDeniedError
+        If the only directory left belongs to somebody else or others may write to it.
+    """
+    candidates = candidate_dirs()
+    for path in candidates[:-1]:
+        if _usable(path):
+            break
+    else:
+        path = candidates[-1]
+        _make(path)
+    _check_owner(path)
+    if gid is not None:
+        _widen(path, gid)
+    return path
+
+
+def socket_path(directory: Path, key: str) -> Path:
+    """Return where the socket of stream `key` is.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the path is longer than a socket's may be.
+    """
+    path = directory / f"{check_key(key)}{_SUFFIX}"
+    length = len(os.fsencode(path))
+    if length > _MAX_SOCKET_PATH:
+        raise InvalidArgumentError(
+            f"the socket's path {str(path)!r} has {length} bytes, and the kernel allows "
+            f"{_MAX_SOCKET_PATH}: set ${ENVIRONMENT} to a shorter directory or shorten the key"
+        )
+    return path
+
+
+def find_socket(key: str) -> Path | None:
+    """Return the socket of stream `key` in the first directory that has one, or None."""
+    for directory in candidate_dirs():
+        path = socket_path(directory, key)
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(path.stat().st_mode):
+                return path
+    return None
+
+
+def list_sockets() -> list[tuple[str, Path]]:
+    """Return key and path of each socket in the directories that may be read, sorted by key."""
+    found: dict[str, Path] = {}
+    for directory in candidate_dirs():
+        with contextlib.suppress(OSError):
+            for path in directory.iterdir():
+                key = path.name.removesuffix(_SUFFIX)
+                if key != path.name and _KEY.fullmatch(key) and path.is_socket():
+                    found.setdefault(key, path)
+    return sorted(found.items())
+
+
+@contextlib.contextmanager
+def directory_lock(directory: Path, seconds: float = 5.0) -> Iterator[None]:
+    """Hold the directory alone, so that two publishers cannot take over one socket at once.
+
+    The lock is on the directory itself: no file is left behind, and the kernel drops it if the
+    holder dies.
+
+    Raises
+    ------
+    FrameTimeout
+        If somebody else held it for all of `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    with OwnedFd(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
+        while True:
+            try:
+                fcntl.flock(fd.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise FrameTimeout(
+                        f"another process has held the lock of {directory} for {seconds:g} s: "
+                        f"see who with 'lsof {directory}'"
+                    ) from None
+                time.sleep(0.005)
+        yield
+
+
+def _usable(path: Path) -> bool:
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    except OSError:
+        return False
+    return path.is_dir() and os.access(path, os.W_OK | os.X_OK) and _owner_is_trusted(path)
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise AccessDeniedError(
+            f"the directory {path} for stream sockets cannot be made ({error.strerror}): set "
+            f"${ENVIRONMENT} to a directory of yours"
+        ) from error
+
+
+def _owner_is_trusted(path: Path) -> bool:
+    info = path.lstat()
+    return stat.S_ISDIR(info.st_mode) and info.st_uid in {0, os.geteuid()}
+
+
+def _check_owner(path: Path) -> None:
+    info = path.lstat()
+    if not stat.S_ISDIR(info.st_mode):
+        raise AccessDeniedError(
+            f"{path} should be a directory for stream sockets and is something else (a link is not "
+            f"followed): remove it or set ${ENVIRONMENT}"
+        )
+    if info.st_uid not in {0, os.geteuid()}:
+        raise AccessDeniedError(
+            f"{path} belongs to user {user_name(info.st_uid)}, not to {user_name(os.geteuid())} or "
+            f"root, so streams in it could be replaced by theirs: set ${ENVIRONMENT} to a "
+            f"directory of yours"
+        )
+    if info.st_mode & stat.S_IWOTH and not info.st_mode & stat.S_ISVTX:
+        raise AccessDeniedError(
+            f"anybody may write to {path} (mode {stat.S_IMODE(info.st_mode):04o}): run "
+            f"'chmod o-w {path}' or set ${ENVIRONMENT} to another directory"
+        )
+
+
+def _widen(path: Path, gid: int) -> None:
+    info = path.stat()
+    if info.st_gid == gid and info.st_mode & stat.S_IXGRP:
+        return
+    try:
+        os.chown(path, -1, gid)
+        path.chmod(stat.S_IMODE(info.st_mode) | stat.S_IRGRP | stat.S_IXGRP)
+    except OSError as error:
+        raise AccessDeniedError(
+            f"{path} cannot be opened to group {group_name(gid)} ({error.strerror}): only its "
+            f"owner, as a member of that group, or root can do that"
+        ) from error

@@ -1,0 +1,107 @@
+"""What the runtime needs from each kind of memory."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+from cuframes_nb._memory.arena import Arena
+from cuframes_nb._os.fds import OwnedFd
+from cuframes_nb._os.mapping import Mapping
+from cuframes_nb._runtime.leases import Lease, LeaseTable
+from cuframes_nb._views.planes import PlaneSource
+from cuframes_nb._wire.control import ControlWriter
+from cuframes_nb._wire.messages import ArenaDescription, Completion, MemoryKind
+from cuframes_nb.formats import FrameLayout
+
+__all__ = ["Backend", "CompletionWriter"]
+
+
+class CompletionWriter(abc.ABC):
+    """Says in the control block when the pixels of a slot are complete.
+
+    Attributes
+    ----------
+    method
+        Who writes the word.
+    reason
+        Why it is done this way, for people.
+    """
+
+    method: Completion
+    reason: str
+
+    @abc.abstractmethod
+    def complete(self, slot: int, value: int, stream: object | None) -> None:
+        """Have `value` written to the slot's word once the work queued on `stream` is done.
+
+        Parameters
+        ----------
+        slot
+            Which slot.
+        value
+            What to write.
+        stream
+            A stream, or None for the current one; ignored for host memory.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Let go of the control block, once."""
+
+
+class Backend(abc.ABC):
+    """One kind of memory, for publishers and for subscribers.
+
+    Attributes
+    ----------
+    kind
+        How arenas are shared.
+    reason
+        Why this kind was chosen, for people.
+    """
+
+    kind: MemoryKind
+    reason: str
+
+    @abc.abstractmethod
+    def create_arena(self, nbytes: int) -> Arena:
+        """Make memory for a ring; a size that the kind cannot give is rounded up."""
+
+    @abc.abstractmethod
+    def attach_arena(self, description: ArenaDescription, fd: OwnedFd, *, writable: bool) -> Arena:
+        """Map a publisher's memory; `fd` is closed, whatever happens."""
+
+    @abc.abstractmethod
+    def planes(self, arena: Arena, offset: int, layout: FrameLayout) -> PlaneSource:
+        """Return what makes arrays on the slot at `offset` of `arena`."""
+
+    @abc.abstractmethod
+    def completion(self, control: ControlWriter, mapping: Mapping) -> CompletionWriter:
+        """Return what says that a slot is complete."""
+
+    @abc.abstractmethod
+    def lease(self, table: LeaseTable, slot: int) -> Lease:
+        """Return the lease for a slot whose lock was just taken."""
+
+    def pending_releases(self) -> int:
+        """Return how many leases wait for the GPU to finish reading."""
+        return 0
+
+    @abc.abstractmethod
+    def as_array(self, source: Any) -> Any:  # noqa: ANN401  arrays of any library
+        """Return `source` as an array of NumPy or CuPy, on the memory it is on.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it is no array of a kind that this backend can read.
+        """
+
+    @abc.abstractmethod
+    def to_own(self, array: Any) -> Any:  # noqa: ANN401  numpy or cupy
+        """Return `array` on this backend's kind of memory, copied only if it is on another."""
+
+    @abc.abstractmethod
+    def copy_in(self, target: Any, source: Any) -> None:  # noqa: ANN401  numpy or cupy
+        """Copy `source`, on whatever memory, into `target`, an array of this backend."""

@@ -1,0 +1,91 @@
+"""Host memory: the CPU writes, so a slot is complete when it is published."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuframes_nb._memory.arena import Arena
+from cuframes_nb._memory.host import HostArena
+from cuframes_nb._os.fds import OwnedFd
+from cuframes_nb._os.mapping import Mapping
+from cuframes_nb._runtime.backend import Backend, CompletionWriter
+from cuframes_nb._runtime.leases import Lease, LeaseTable
+from cuframes_nb._views.host import HostPlanes
+from cuframes_nb._views.planes import PlaneSource
+from cuframes_nb._wire.control import ControlWriter
+from cuframes_nb._wire.messages import ArenaDescription, Completion, MemoryKind
+from cuframes_nb.errors import InvalidArgumentError
+from cuframes_nb.formats import FrameLayout
+
+__all__ = ["HostBackend"]
+
+
+class _HostCompletion(CompletionWriter):
+    method = Completion.HOST
+    reason = "host memory: the CPU wrote the pixels before publish"
+
+    def __init__(self, control: ControlWriter) -> None:
+        self._control = control
+
+    def complete(self, slot: int, value: int, stream: object | None) -> None:
+        del stream  # nothing is queued anywhere
+        self._control.complete(slot, value)
+
+    def close(self) -> None:
+        pass  # holds nothing
+
+
+class HostBackend(Backend):
+    """Host memory in a sealed memfd."""
+
+    kind = MemoryKind.HOST
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def create_arena(self, nbytes: int) -> Arena:
+        return HostArena.create(nbytes)
+
+    def attach_arena(self, description: ArenaDescription, fd: OwnedFd, *, writable: bool) -> Arena:
+        return HostArena.attach(description, fd, writable=writable)
+
+    def planes(self, arena: Arena, offset: int, layout: FrameLayout) -> PlaneSource:
+        return HostPlanes(arena.address + offset, layout, writable=arena.writable)
+
+    def completion(self, control: ControlWriter, mapping: Mapping) -> CompletionWriter:
+        del mapping
+        return _HostCompletion(control)
+
+    def lease(self, table: LeaseTable, slot: int) -> Lease:
+        return Lease(table, slot)
+
+    def as_array(self, source: Any) -> Any:  # noqa: ANN401  arrays of any library
+        if isinstance(source, np.ndarray):
+            return source
+        if hasattr(source, "__cuda_array_interface__"):
+            return source if hasattr(source, "get") else _cupy_array(source)
+        for convert in (np.from_dlpack, np.asarray):
+            with contextlib.suppress(TypeError, AttributeError, BufferError, RuntimeError):
+                array: NDArray[Any] = convert(source)
+                if array.dtype != object:
+                    return array
+        raise InvalidArgumentError(
+            f"{type(source).__name__} is no array: pass one of NumPy, CuPy or torch, or planes"
+        )
+
+    def to_own(self, array: Any) -> Any:  # noqa: ANN401  numpy or cupy
+        return array if isinstance(array, np.ndarray) else array.get()
+
+    def copy_in(self, target: Any, source: Any) -> None:  # noqa: ANN401  numpy or cupy
+        target[...] = self.to_own(source)
+
+
+def _cupy_array(source: Any) -> Any:  # noqa: ANN401  anything on a GPU
+    """Return another library's GPU array as CuPy's, so that it can be brought to the host."""
+    import cupy  # noqa: PLC0415  only where somebody has GPU arrays
+
+    return cupy.asarray(source)

@@ -1,0 +1,350 @@
+"""The publisher's side of all control connections: one thread that owns the sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from cuframes_nb._os.credentials import group_name, user_name
+from cuframes_nb._os.fds import OwnedFd, close_all
+from cuframes_nb._os.listener import Listener
+from cuframes_nb._os.packets import PacketSocket
+from cuframes_nb._os.wakeups import WakeReceiver, WakeSender, wake_pipe
+from cuframes_nb._runtime.ring import Ring
+from cuframes_nb._wire.codec import decode, encode
+from cuframes_nb._wire.link import Link, Phase, Side
+from cuframes_nb._wire.messages import (
+    MAX_SUBSCRIBERS,
+    Goodbye,
+    Hello,
+    Message,
+    Passed,
+    Query,
+    ReadMode,
+    Refuse,
+    Status,
+    SubscriberStatus,
+    Welcome,
+)
+from cuframes_nb.errors import CuframesError
+
+__all__ = ["Hub"]
+
+_log = logging.getLogger("cuframes_nb")
+
+_HANDSHAKE_SECONDS: Final = 5.0
+"""A connection that has said nothing by then is dropped."""
+
+_RETRY_SECONDS: Final = 0.2
+"""How long not to accept after the process ran out of descriptors."""
+
+
+class _Peer:
+    """One connection."""
+
+    def __init__(self, sock: PacketSocket) -> None:
+        self.sock = sock
+        self.credentials = sock.peer()
+        self.link = Link(Side.PUBLISHER)
+        self.since = time.monotonic()
+        self.index = -1
+        self.hello: Hello | None = None
+        self.wake: WakeSender | None = None
+        self.passed = 0
+
+    @property
+    def streaming(self) -> bool:
+        return self.wake is not None
+
+    @property
+    def strict(self) -> bool:
+        return self.hello is not None and self.hello.mode is ReadMode.STRICT
+
+    def send(self, message: Message, fds: list[OwnedFd] | None = None) -> None:
+        """Say `message`; closes `fds`."""
+        try:
+            self.sock.send(encode(self.link.outgoing(message)), fds or ())
+        finally:
+            close_all(fds or ())
+
+    def close(self) -> None:
+        self.sock.close()
+        if self.wake is not None:
+            self.wake.close()
+
+
+class Hub:
+    """Takes subscribers in, tells them of new epochs, and notices when they go.
+
+    Its thread is the only one that reads; `publish` only writes one byte into each subscriber's
+    wake-up pipe. Connections end at end of file, so a dead process needs no clearing up.
+
+    Parameters
+    ----------
+    key
+        Name of the stream.
+    gid
+        A group whose members may subscribe besides the owner, or None.
+    ring
+        The first epoch.
+    started_ns
+        When the publisher was made.
+    """
+
+    def __init__(self, key: str, gid: int | None, ring: Ring, started_ns: int) -> None:
+        self._key = key
+        self._gid = gid
+        self._ring = ring
+        self._started_ns = started_ns
+        self._uid = os.geteuid()
+        self.passed_changed = threading.Condition()
+        self._mutex = threading.RLock()
+        self._peers: dict[int, _Peer] = {}
+        # Held only while bytes go into pipes that never block, or one of these pipes is closed;
+        # so `publish` never waits for what the thread does with the other lock.
+        self._wake_lock = threading.Lock()
+        self._wakes: tuple[WakeSender, ...] = ()
+        self._stopping = False
+        self._accept_again = 0.0
+        with contextlib.ExitStack() as undo:
+            self._listener = Listener(key, gid)
+            undo.callback(self._listener.close)
+            sender, receiver = wake_pipe()
+            self._stop_sender, self._stop_receiver = sender, WakeReceiver(receiver)
+            undo.callback(sender.close)
+            undo.callback(receiver.close)
+            self._selector = selectors.DefaultSelector()
+            undo.callback(self._selector.close)
+            self._watch(self._listener, self._accept)
+            self._watch(self._stop_receiver, self._stop_receiver.drain)
+            self._thread = threading.Thread(target=self._run, name=f"cuframes-{key}", daemon=True)
+            self._thread.start()
+            undo.pop_all()
+
+    @property
+    def path(self) -> os.PathLike[str]:
+        """Where the socket is."""
+        return self._listener.path
+
+    @property
+    def subscribers(self) -> int:
+        """How many subscribers are connected."""
+        return len(self._wakes)
+
+    def wake_all(self) -> None:
+        """Tell every subscriber that there is a new frame; never waits."""
+        with self._wake_lock:
+            for wake in self._wakes:
+                wake.wake()
+
+    def passed(self) -> int | None:
+        """Return the frame up to which every strict subscriber has come, or None without any."""
+        with self._mutex:
+            return min((p.passed for p in self._peers.values() if p.strict), default=None)
+
+    def change_ring(self, ring: Ring) -> Ring:
+        """Send every subscriber to a new epoch and return the old one."""
+        with self._mutex:
+            old, self._ring = self._ring, ring
+            for peer in [p for p in self._peers.values() if p.streaming]:
+                self._guarded(peer, lambda peer=peer: peer.send(ring.message, ring.export()))  # type: ignore[misc]
+        return old
+
+    def status(self) -> Status:
+        """Return what is known about the stream."""
+        with self._mutex:
+            ring = self._ring
+            peers = [p for p in self._peers.values() if p.hello is not None and p.streaming]
+            return Status(
+                key=self._key,
+                pid=os.getpid(),
+                epoch=ring.epoch,
+                started_ns=self._started_ns,
+                published=ring.control.published,
+                dropped=ring.control.dropped,
+                last_publish_ns=ring.control.last_publish_ns,
+                ring=ring.description,
+                subscribers=tuple(_subscriber_status(peer, ring) for peer in peers),
+            )
+
+    def close(self, text: str) -> None:
+        """Say goodbye to everybody and end the thread, once."""
+        with self._mutex:
+            if self._stopping:
+                return
+            self._stopping = True
+            self._listener.close()
+            for peer in self._peers.values():
+                if peer.streaming:
+                    with contextlib.suppress(OSError):
+                        peer.send(Goodbye(text))
+        self._stop_sender.wake()
+        self._thread.join()
+        with self._wake_lock:
+            self._wakes = ()
+        for peer in self._peers.values():
+            peer.close()
+        self._peers.clear()
+        self._stop_sender.close()
+        self._stop_receiver.close()
+        self._selector.close()
+        with self.passed_changed:
+            self.passed_changed.notify_all()
+
+    # --- The thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping:
+            events = self._selector.select(_RETRY_SECONDS if self._has_deadlines() else None)
+            with self._mutex:
+                if self._stopping:
+                    return
+                for key, _ in events:
+                    key.data()
+                self._drop_silent()
+
+    def _watch(self, source: Listener | WakeReceiver | PacketSocket, call: Callable[[], None]) -> None:
+        self._selector.register(source.fileno(), selectors.EVENT_READ, call)
+
+    def _has_deadlines(self) -> bool:
+        return bool(self._accept_again) or any(
+            peer.link.phase is Phase.NEW for peer in self._peers.values()
+        )
+
+    def _drop_silent(self) -> None:
+        now = time.monotonic()
+        for peer in list(self._peers.values()):
+            if peer.link.phase is Phase.NEW and now - peer.since > _HANDSHAKE_SECONDS:
+                self._drop(peer)
+        if self._accept_again and now >= self._accept_again:
+            self._accept_again = 0.0
+            self._watch(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            sock = self._listener.accept()
+        except OSError as error:
+            # Whoever waits stays in the queue until there are descriptors again.
+            self._selector.unregister(self._listener.fileno())
+            self._accept_again = time.monotonic() + _RETRY_SECONDS
+            _log.warning(
+                "stream %r cannot take a subscriber in: %s; raise the limit ('ulimit -n')",
+                self._key,
+                error.strerror,
+            )
+            return
+        if sock is None:
+            return
+        peer = _Peer(sock)
+        self._peers[sock.fileno()] = peer
+        self._watch(sock, lambda: self._guarded(peer, lambda: self._read(peer)))
+
+    def _guarded(self, peer: _Peer, action: Callable[[], None]) -> None:
+        """Do `action`; whatever goes wrong ends this connection and no other."""
+        try:
+            action()
+        except CuframesError as error:
+            self._refuse(peer, error.code, str(error))
+        except OSError as error:
+            if error.errno is not None and not isinstance(error, ConnectionError):
+                self._refuse(peer, "in-use", f"the publisher is short of something: {error.strerror}")
+            else:
+                self._drop(peer)
+
+    def _read(self, peer: _Peer) -> None:
+        try:
+            packet = peer.sock.receive()
+        except BlockingIOError:
+            return
+        if packet is None:
+            self._drop(peer)
+            return
+        close_all(packet.fds)  # no message of a subscriber carries any
+        message = peer.link.incoming(decode(packet.data, len(packet.fds)))
+        match message:
+            case Hello():
+                self._check_allowed(peer)
+                self._welcome(peer, message)
+            case Query():
+                self._check_allowed(peer)
+                peer.send(self.status())
+                self._drop(peer)
+            case Passed(seq):
+                with self.passed_changed:
+                    peer.passed = max(peer.passed, seq)
+                    self.passed_changed.notify_all()
+
+    def _check_allowed(self, peer: _Peer) -> None:
+        uid, gids = peer.credentials.uid, peer.credentials.gids
+        if uid in {0, self._uid} or (self._gid is not None and self._gid in gids):
+            return
+        group = "" if self._gid is None else f" or members of group {group_name(self._gid)}"
+        raise _Refusal(
+            "permission",
+            f"stream {self._key!r} is open to {user_name(self._uid)}{group}, not to "
+            f"{user_name(uid)}: publish with group=… to let others in",
+        )
+
+    def _welcome(self, peer: _Peer, hello: Hello) -> None:
+        taken = {other.index for other in self._peers.values()}
+        index = next((i for i in range(MAX_SUBSCRIBERS) if i not in taken), None)
+        if index is None:
+            raise _Refusal(
+                "in-use", f"stream {self._key!r} has {MAX_SUBSCRIBERS} subscribers, the most it may"
+            )
+        ring = self._ring
+        sender, receiver = wake_pipe()
+        peer.index, peer.hello, peer.wake = index, hello, sender
+        # The newest frame is the first that a strict subscriber gets.
+        peer.passed = max(0, ring.next_seq - 2)
+        peer.send(Welcome(self._key, os.getpid(), index, peer.passed), [receiver])
+        peer.send(ring.message, ring.export())
+        with self._wake_lock:
+            self._list_wakes()
+
+    def _refuse(self, peer: _Peer, reason: str, text: str) -> None:
+        with contextlib.suppress(OSError):
+            # Whatever the phase: it is the last thing this connection hears.
+            peer.sock.send(encode(Refuse(reason, text)))
+        self._drop(peer)
+
+    def _drop(self, peer: _Peer) -> None:
+        number = peer.sock.fileno()
+        if self._peers.pop(number, None) is None:
+            return
+        self._selector.unregister(number)
+        with self._wake_lock:
+            self._list_wakes()
+            peer.close()
+        with self.passed_changed:
+            self.passed_changed.notify_all()
+
+    def _list_wakes(self) -> None:
+        self._wakes = tuple(p.wake for p in self._peers.values() if p.wake is not None)
+
+
+class _Refusal(CuframesError):
+    """A connection that is not taken, for a reason that its other end is told."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code  # type: ignore[misc]  one class, several reasons
+
+
+def _subscriber_status(peer: _Peer, ring: Ring) -> SubscriberStatus:
+    hello = peer.hello
+    assert hello is not None  # noqa: S101  the caller chose such
+    return SubscriberStatus(
+        peer.index,
+        peer.credentials.pid,
+        peer.credentials.uid,
+        hello.mode,
+        ring.leases_of(peer.index),
+        hello.name,
+    )

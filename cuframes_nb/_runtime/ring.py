@@ -1,0 +1,229 @@
+"""One epoch of a publisher: its slots, their memory, and who may touch them when."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from typing import Final
+
+from cuframes_nb._core.clock import now_ns
+from cuframes_nb._core.slots import SlotBook
+from cuframes_nb._memory.arena import Arena
+from cuframes_nb._os.fds import OwnedFd
+from cuframes_nb._os.locks import WriteLock, conflicting_lock
+from cuframes_nb._os.memfd import create_sealed, reopen_read_only
+from cuframes_nb._runtime.backend import Backend, CompletionWriter
+from cuframes_nb._views.planes import PlaneSource
+from cuframes_nb._wire.control import (
+    CONTROL_NBYTES,
+    LOCK_STRIDE,
+    ControlWriter,
+    Record,
+    RingState,
+)
+from cuframes_nb._wire.messages import (
+    Epoch,
+    Policy,
+    RingDescription,
+    SlotPlace,
+)
+from cuframes_nb.color import ColorSpec
+from cuframes_nb.errors import CuframesWarning
+from cuframes_nb.formats import FrameLayout
+
+__all__ = ["Ring"]
+
+SLOT_ALIGNMENT: Final = 4096
+"""Bytes: a page, so that slots share no page, cache line or GPU sector."""
+
+_SETTLE_SECONDS: Final = 5.0
+
+
+class Ring:
+    """The slots of one epoch, as their only writer sees them.
+
+    Not thread-safe: its publisher serialises the calls.
+
+    Parameters
+    ----------
+    backend
+        Kind of memory.
+    layout, color, fps, policy
+        What the frames are.
+    slots
+        How many.
+    epoch
+        Number of this epoch.
+    before
+        The epoch before, whose counts go on; None for the first.
+    """
+
+    def __init__(  # noqa: PLR0913  the parameters are the stream's description
+        self,
+        backend: Backend,
+        layout: FrameLayout,
+        color: ColorSpec,
+        fps: float,
+        policy: Policy,
+        slots: int,
+        epoch: int,
+        before: Ring | None = None,
+    ) -> None:
+        self.backend = backend
+        self.layout = layout
+        self.slots = slots
+        stride = -(-layout.nbytes // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
+        with contextlib.ExitStack() as undo:
+            self._fd, self._mapping = create_sealed("control", CONTROL_NBYTES)
+            undo.callback(self._fd.close)
+            undo.callback(self._mapping.close)
+            self.control = ControlWriter(self._mapping.view(), epoch)
+            undo.callback(self.control.close)
+            self.arena: Arena = backend.create_arena(stride * slots)
+            undo.callback(self.arena.close)
+            self._completion: CompletionWriter = backend.completion(self.control, self._mapping)
+            undo.pop_all()
+        self._book = SlotBook(slots, before.next_seq if before else 1)
+        if before:
+            self.control.carry_over(before.control.published, before.control.dropped)
+        self._locks = [WriteLock(slot * LOCK_STRIDE, LOCK_STRIDE) for slot in range(slots)]
+        self._planes = [backend.planes(self.arena, slot * stride, layout) for slot in range(slots)]
+        self.description = RingDescription(
+            layout,
+            color,
+            fps,
+            policy,
+            self._completion.method,
+            (self.arena.describe(),),
+            tuple(SlotPlace(0, slot * stride) for slot in range(slots)),
+        )
+        self.message = Epoch(epoch, CONTROL_NBYTES, self.description)
+        self._closed = False
+
+    @property
+    def epoch(self) -> int:
+        """Number of this epoch."""
+        return self.message.epoch
+
+    @property
+    def completion_reason(self) -> str:
+        """Why completion is told the way it is."""
+        return self._completion.reason
+
+    @property
+    def next_seq(self) -> int:
+        """Sequence number of the next frame to be published."""
+        return self._book.next_seq
+
+    def planes(self, slot: int) -> PlaneSource:
+        """Return what makes arrays on `slot`."""
+        return self._planes[slot]
+
+    def try_acquire(self, passed: int | None) -> int | None:
+        """Take a slot for writing, or return None if there is none; never wait.
+
+        Parameters
+        ----------
+        passed
+            If given, frames with a greater sequence number are not overwritten.
+        """
+        fd = self._fd.fileno()
+        for slot in self._book.candidates(passed):
+            settled = self.control.completed(slot) == self._book.expected(slot)
+            if settled and self._locks[slot].try_acquire(fd):
+                self._book.begin(slot)
+                self.control.withdraw(slot)
+                return slot
+        return None
+
+    def publish(self, slot: int, pts_ns: int | None, stream: object | None) -> Record:
+        """Give the slot to the subscribers, complete once the work on `stream` is."""
+        now = now_ns()
+        seq = self._book.next_seq
+        record = Record(seq, now if pts_ns is None else pts_ns, now)
+        # First what can fail: then nothing has changed, and the slot can still be discarded.
+        self._completion.complete(slot, seq, stream)
+        self.control.write_record(slot, record)
+        self._book.publish(slot)
+        self._locks[slot].release(self._fd.fileno())
+        # Announced only now, so that no reader runs into the lock.
+        self.control.announce(slot, record)
+        return record
+
+    def discard(self, slot: int, stream: object | None) -> None:
+        """Take the slot back unpublished, free once the work on `stream` is done."""
+        self._completion.complete(slot, self._book.discard(slot), stream)
+        self._locks[slot].release(self._fd.fileno())
+
+    def oldest_blocked(self) -> bool:
+        """Whether a slot is held back by unfinished GPU work rather than by a reader."""
+        return any(
+            self.control.completed(slot) != self._book.expected(slot)
+            for slot in self._book.candidates()
+        )
+
+    def export(self) -> list[OwnedFd]:
+        """Return the descriptors of an `Epoch` message; the caller closes them once sent."""
+        with contextlib.ExitStack() as undo:
+            control = reopen_read_only(self._fd)
+            undo.callback(control.close)
+            pixels = self.arena.export()
+            undo.pop_all()
+        return [control, pixels]
+
+    def leases_of(self, index: int) -> int:
+        """Return how many slots the subscriber with that index holds."""
+        fd = self._fd.fileno()
+        return sum(
+            conflicting_lock(fd, slot * LOCK_STRIDE + index, 1) is not None
+            for slot in range(self.slots)
+        )
+
+    def slots_leased(self) -> int:
+        """Return how many slots are being read."""
+        fd = self._fd.fileno()
+        return sum(
+            conflicting_lock(fd, slot * LOCK_STRIDE, LOCK_STRIDE) is not None
+            for slot in range(self.slots)
+        )
+
+    def close(self, state: RingState) -> None:
+        """End this epoch, once.
+
+        The pixels stay where they are for the subscribers that map them, and for the arrays that
+        the user of this process still has.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self.control.set_state(state)
+        self.arena.close()
+        self._fd.close()
+        if not self._settle():
+            warnings.warn(
+                f"the GPU did not finish writing within {_SETTLE_SECONDS:g} s of closing: the "
+                f"ring's memory is kept rather than pulled from under it",
+                CuframesWarning,
+                stacklevel=2,
+            )
+            _kept.append(self)
+            return
+        self._completion.close()
+        self.control.close()
+        self._mapping.close()
+
+    def _settle(self) -> bool:
+        """Wait until the GPU has left every slot; False if it does not."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while any(
+            self.control.completed(slot) != self._book.expected(slot) for slot in range(self.slots)
+        ):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.001)
+        return True
+
+
+_kept: list[Ring] = []
+"""Rings whose memory the GPU may still be writing."""

@@ -1,0 +1,291 @@
+"""A subscriber's connection to one publisher, from hello to goodbye. No thread."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import stat
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from cuframes_nb._os.credentials import user_name
+from cuframes_nb._os.fds import OwnedFd, close_all
+from cuframes_nb._os.packets import Packet, PacketSocket
+from cuframes_nb._os.wakeups import WakeReceiver
+from cuframes_nb._runtime.attached import AttachedEpoch, BackendFor
+from cuframes_nb._wire.codec import decode, encode
+from cuframes_nb._wire.control import RingState
+from cuframes_nb._wire.link import Link, Side
+from cuframes_nb._wire.messages import (
+    Epoch,
+    Goodbye,
+    Hello,
+    Message,
+    Passed,
+    Query,
+    ReadMode,
+    Refuse,
+    Status,
+    Welcome,
+)
+from cuframes_nb.errors import (
+    AccessDeniedError,
+    CuframesError,
+    FrameTimeout,
+    InUseError,
+    ProtocolError,
+    PublisherGoneError,
+    RemoteProtocolError,
+)
+
+__all__ = ["Session", "SessionOptions", "ask_status", "was_farewell"]
+
+_M = TypeVar("_M", bound=Message)
+
+ENVIRONMENT_TRUST: Final = "CUFRAMES_TRUSTED_UIDS"
+
+
+class SessionOptions(NamedTuple):
+    """What a subscriber wants."""
+
+    mode: ReadMode
+    name: str
+    backend_for: BackendFor
+    writable: bool = False
+    trusted_uids: frozenset[int] = frozenset()
+
+
+class Session:
+    """A connection that has been taken in; follows the publisher's epochs.
+
+    Make one with `open`. Not thread-safe: its subscriber serialises the calls.
+    """
+
+    def __init__(
+        self,
+        sock: PacketSocket,
+        link: Link,
+        wake: WakeReceiver,
+        welcome: Welcome,
+        options: SessionOptions,
+    ) -> None:
+        self._sock = sock
+        self._link = link
+        self._wake = wake
+        self._options = options
+        self.welcome = welcome
+        self.epoch: AttachedEpoch
+        self._poller = select.poll()
+        self._poller.register(sock.fileno(), select.POLLIN)
+        self._sock_poller = select.poll()
+        self._sock_poller.register(sock.fileno(), select.POLLIN)
+        self._poller.register(wake.fileno(), select.POLLIN)
+
+    @classmethod
+    def open(cls, path: Path, options: SessionOptions, deadline: float) -> Session:
+        """Connect, introduce ourselves and map the current epoch.
+
+        Raises
+        ------
+        OSError
+            If nobody listens at `path`.
+        FrameTimeout
+            If the publisher did not answer until `deadline` (``time.monotonic()``).
+        CuframesError
+            What it refused with, or what was wrong with its answer.
+        """
+        with contextlib.ExitStack() as undo:
+            sock, link = _connect(path, options.trusted_uids, deadline)
+            undo.callback(sock.close)
+            sock.send(encode(link.outgoing(Hello(os.getpid(), options.mode, options.name))))
+            welcome, fds = _expect(sock, link, Welcome, path, deadline)
+            wake = _wake_receiver(fds)
+            undo.callback(wake.close)
+            session = cls(sock, link, wake, welcome, options)
+            message, fds = _expect(sock, link, Epoch, path, deadline)
+            session.epoch = session._attach(message, fds)
+            undo.pop_all()
+            return session
+
+    @property
+    def filenos(self) -> tuple[int, int]:
+        """Descriptors that become readable when there is something to look at; not the caller's."""
+        return self._wake.fileno(), self._sock.fileno()
+
+    def follow(self) -> None:
+        """Take in what the publisher said: new epochs, or the end.
+
+        Raises
+        ------
+        PublisherGoneError
+            At the end of the connection, or after a goodbye.
+        CuframesError
+            If a new epoch cannot be mapped.
+        """
+        if not self._sock_poller.poll(0):
+            return
+        while True:
+            try:
+                packet = self._sock.receive()
+            except BlockingIOError:
+                return
+            if packet is None:
+                raise PublisherGoneError(
+                    f"the publisher of stream {self.welcome.key!r} (process {self.welcome.pid}) "
+                    f"ended without a word: it was killed or crashed; start it again"
+                )
+            self._handle(*_parse(packet, self._link))
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait for a wake-up or a message, at most so long; return whether one came."""
+        milliseconds = None if seconds is None else max(0.0, seconds) * 1000
+        events = self._poller.poll(milliseconds)
+        self._wake.drain()
+        return bool(events)
+
+    def drain(self) -> None:
+        """Forget the wake-ups so far."""
+        self._wake.drain()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the control block says that the publisher closed the stream."""
+        return self.epoch.control.state == RingState.CLOSED
+
+    def report_passed(self, seq: int) -> None:
+        """Tell the publisher that frames up to `seq` are taken; never waits.
+
+        A report that does not fit is made up for by the next.
+        """
+        with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+            self._sock.send(encode(self._link.outgoing(Passed(seq))))
+
+    def close(self) -> None:
+        """Leave, once. Leases that are out stay valid."""
+        self._sock.close()
+        self._wake.close()
+        self.epoch.retire()
+
+    def _handle(self, message: Message, fds: tuple[OwnedFd, ...]) -> None:
+        match message:
+            case Epoch():
+                old, self.epoch = self.epoch, self._attach(message, fds)
+                old.retire()
+            case Goodbye(text):
+                raise _Farewell(f"stream {self.welcome.key!r} was closed: {text}")
+            case Refuse():
+                raise _refusal(message)
+            case _:
+                close_all(fds)
+
+    def _attach(self, message: Epoch, fds: tuple[OwnedFd, ...]) -> AttachedEpoch:
+        return AttachedEpoch(
+            message,
+            fds,
+            self.welcome.index,
+            self._options.backend_for,
+            writable=self._options.writable,
+        )
+
+
+class _Farewell(PublisherGoneError):
+    """The publisher said goodbye, in order."""
+
+
+def was_farewell(error: PublisherGoneError) -> bool:
+    """Whether the publisher ended the stream in order rather than by dying."""
+    return isinstance(error, _Farewell)
+
+
+def ask_status(path: Path, trusted_uids: Collection[int], deadline: float) -> Status:
+    """Ask the publisher at `path` about its stream.
+
+    Raises
+    ------
+    OSError
+        If nobody listens.
+    CuframesError
+        As `Session.open`.
+    """
+    sock, link = _connect(path, trusted_uids, deadline)
+    try:
+        sock.send(encode(link.outgoing(Query())))
+        status, _ = _expect(sock, link, Status, path, deadline)
+        return status
+    finally:
+        sock.close()
+
+
+def _connect(
+    path: Path, trusted_uids: Collection[int], deadline: float
+) -> tuple[PacketSocket, Link]:
+    sock = PacketSocket.connect(path, deadline)
+    uid = sock.peer().uid
+    if uid not in {0, os.geteuid(), *trusted_uids, *_trusted_by_environment()}:
+        sock.close()
+        raise AccessDeniedError(
+            f"the publisher at {path} runs as user {user_name(uid)}, whom "
+            f"{user_name(os.geteuid())} has no reason to trust: pass trusted_uids=({uid},) or set "
+            f"${ENVIRONMENT_TRUST}={uid} if you do"
+        )
+    return sock, Link(Side.SUBSCRIBER)
+
+
+def _trusted_by_environment() -> set[int]:
+    words = os.environ.get(ENVIRONMENT_TRUST, "").replace(",", " ").split()
+    return {int(word) for word in words if word.isdecimal()}
+
+
+def _expect(
+    sock: PacketSocket, link: Link, kind: type[_M], path: Path, deadline: float
+) -> tuple[_M, tuple[OwnedFd, ...]]:
+    """Return the next message, which must be of `kind`."""
+    try:
+        packet = sock.receive_within(deadline)
+    except TimeoutError:
+        raise FrameTimeout(
+            f"the publisher at {path} (process {sock.peer().pid}) accepted the connection and then "
+            f"did not answer in time: it may be stopped or overloaded"
+        ) from None
+    if packet is None:
+        raise PublisherGoneError(f"the publisher at {path} ended during the handshake")
+    message, fds = _parse(packet, link)
+    if isinstance(message, Refuse):
+        raise _refusal(message)
+    if not isinstance(message, kind):
+        close_all(fds)
+        raise RemoteProtocolError(f"expected {kind.__name__}, got {type(message).__name__}")
+    return message, fds
+
+
+def _parse(packet: Packet, link: Link) -> tuple[Message, tuple[OwnedFd, ...]]:
+    """Return message and descriptors of a packet; closes the descriptors if anything is off."""
+    try:
+        return link.incoming(decode(packet.data, len(packet.fds))), packet.fds
+    except CuframesError:
+        close_all(packet.fds)
+        raise
+
+
+def _refusal(refuse: Refuse) -> CuframesError:
+    """Return the error that the publisher refused with."""
+    if refuse.reason == AccessDeniedError.code:
+        return AccessDeniedError(refuse.text)
+    if refuse.reason == InUseError.code:
+        return InUseError(refuse.text)
+    if refuse.reason == ProtocolError.code:
+        return RemoteProtocolError(f"the publisher refused the connection: {refuse.text}")
+    return PublisherGoneError(f"the publisher refused ({refuse.reason}): {refuse.text}")
+
+
+def _wake_receiver(fds: tuple[OwnedFd, ...]) -> WakeReceiver:
+    (fd,) = fds
+    if not stat.S_ISFIFO(os.fstat(fd.fileno()).st_mode):
+        fd.close()
+        raise RemoteProtocolError("the publisher sent something else than a pipe for wake-ups")
+    flags = fcntl.fcntl(fd.fileno(), fcntl.F_GETFL)
+    fcntl.fcntl(fd.fileno(), fcntl.F_SETFL, flags | os.O_NONBLOCK)
+    return WakeReceiver(fd)

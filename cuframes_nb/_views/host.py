@@ -1,0 +1,76 @@
+"""Host memory as NumPy arrays."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuframes_nb._views.geometry import rows_geometry
+from cuframes_nb.formats import FrameLayout
+
+__all__ = ["HostPlanes"]
+
+
+class _Export:
+    """What NumPy holds on to: an array's memory, and whatever keeps it valid."""
+
+    __slots__ = ("__array_interface__", "__weakref__", "owner")
+
+    def __init__(self, interface: dict[str, Any], owner: object) -> None:
+        self.__array_interface__ = interface
+        self.owner = owner
+
+
+class HostPlanes:
+    """Arrays on one slot in host memory; a :class:`~cuframes_nb._views.planes.PlaneSource`.
+
+    Parameters
+    ----------
+    address
+        The slot's first byte.
+    layout
+        Geometry of the frame in it.
+    writable
+        Whether the arrays may be written.
+    """
+
+    __slots__ = ("_interfaces", "_layout", "_rows")
+
+    device = "cpu"
+
+    def __init__(self, address: int, layout: FrameLayout, *, writable: bool) -> None:
+        # The dictionaries never change, so they are made once and not for each frame.
+        typestr = np.dtype(layout.format.dtype).str
+
+        def interface(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:  # noqa: ANN401
+            return {
+                "version": 3,
+                "typestr": typestr,
+                "data": (address + offset, not writable),
+                "shape": shape,
+                "strides": strides,
+            }
+
+        self._layout = layout
+        self._interfaces = [interface(p.offset, p.shape, p.strides) for p in layout.planes]
+        self._rows: dict[str, Any] | None = None
+        if layout.rows_shape is not None:
+            self._rows = interface(*rows_geometry(layout))
+
+    @property
+    def xp(self) -> ModuleType:
+        """NumPy."""
+        return np
+
+    def plane(self, index: int, owner: object) -> NDArray[Any]:
+        """Return plane `index`; the array keeps `owner` alive."""
+        return np.asarray(_Export(self._interfaces[index], owner))
+
+    def rows(self, owner: object) -> NDArray[Any]:
+        """Return all planes as one array of rows; the array keeps `owner` alive."""
+        if self._rows is None:
+            rows_geometry(self._layout)
+        return np.asarray(_Export(self._rows or {}, owner))

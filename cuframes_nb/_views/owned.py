@@ -1,0 +1,60 @@
+"""Planes that belong to the frame itself: copies."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from cuframes_nb._views.geometry import rows_geometry
+from cuframes_nb._views.planes import PlaneSource
+from cuframes_nb.formats import FrameLayout
+
+__all__ = ["OwnedPlanes"]
+
+
+class OwnedPlanes:
+    """A private copy of another source's planes, on the same kind of memory.
+
+    Parameters
+    ----------
+    source
+        What to copy.
+    layout
+        Geometry of the source's frame.
+    owner
+        What keeps the source's memory valid meanwhile.
+    """
+
+    def __init__(self, source: PlaneSource, layout: FrameLayout, owner: object) -> None:
+        tight = FrameLayout.make(
+            layout.format,
+            layout.width,
+            layout.height,
+            pitch=[plane.row_bytes for plane in layout.planes],
+        )
+        self.layout = tight
+        self.xp: ModuleType = source.xp
+        self.device: str = source.device
+        itemsize = tight.format.itemsize
+        self._flat = self.xp.empty(tight.nbytes // itemsize, dtype=tight.format.dtype)
+        for index in range(len(tight.planes)):
+            self.plane(index, None)[...] = source.plane(index, owner)
+
+    def plane(self, index: int, owner: object) -> Any:  # noqa: ANN401  numpy or cupy
+        """Return plane `index`, a view on the copy."""
+        del owner  # the copy is its own
+        plane = self.layout.planes[index]
+        return self._view(plane.offset, plane.shape)
+
+    def rows(self, owner: object) -> Any:  # noqa: ANN401  numpy or cupy
+        """Return all planes as one array of rows, a view on the copy."""
+        del owner
+        offset, shape, _ = rows_geometry(self.layout)
+        return self._view(offset, shape)
+
+    def _view(self, offset: int, shape: tuple[int, ...]) -> Any:  # noqa: ANN401  numpy or cupy
+        start = offset // self.layout.format.itemsize
+        count = 1
+        for extent in shape:
+            count *= extent
+        return self._flat[start : start + count].reshape(shape)

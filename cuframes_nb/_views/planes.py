@@ -1,0 +1,35 @@
+"""What a frame or a slot needs in order to show its planes, whatever memory they lie in."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, Protocol
+
+__all__ = ["PlaneSource"]
+
+
+class PlaneSource(Protocol):
+    """Makes arrays on one slot's memory, or on a frame's own.
+
+    Arrays are `numpy.ndarray` or `cupy.ndarray`; CuPy is not always installed, hence ``Any``.
+    """
+
+    @property
+    def xp(self) -> ModuleType:
+        """The array module: numpy or cupy."""
+
+    @property
+    def device(self) -> str:
+        """Where the memory is: ``"cpu"`` or ``"cuda:N"`` by this process's ordinals."""
+
+    def plane(self, index: int, owner: object) -> Any:  # noqa: ANN401
+        """Return plane `index`; the array keeps `owner` alive."""
+
+    def rows(self, owner: object) -> Any:  # noqa: ANN401
+        """Return all planes as one array of rows; the array keeps `owner` alive.
+
+        Raises
+        ------
+        UnsupportedError
+            If the layout cannot be shown so.
+        """
