@@ -115,7 +115,7 @@ _HOMES = {
 """Where each public name is defined; those not listed are in ``errors``."""
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401  PEP 562
+def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
     if name not in __all__:
@@ -130,7 +130,7 @@ def __dir__() -> list[str]:
 
 
 def _version() -> str:
-    from importlib import metadata  # noqa: PLC0415  slow to import, rarely asked for
+    from importlib import metadata
 
     try:
         return metadata.version("cuframes-nb")

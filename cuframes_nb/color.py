@@ -29,7 +29,11 @@ TRANSFER_CODES: Final = {
 UNSPECIFIED: Final = 2
 """H.273's code point for "unspecified" in each table."""
 
-LUMA_WEIGHTS: Final = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 0.0593)}
+LUMA_WEIGHTS: Final = {
+    "bt601": (0.299, 0.114),
+    "bt709": (0.2126, 0.0722),
+    "bt2020": (0.2627, 0.0593),
+}
 """Kr, Kb: H.273 table 4 rows 6, 1 and 9 (BT.601-7 2.5.1, BT.709-6 item 3.2, BT.2020-2 table 4)."""
 
 

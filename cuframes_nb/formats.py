@@ -1,9 +1,9 @@
 """Pixel formats and the geometry of one frame inside its slot: pure values.
 
-A frame is one to three *planes*. A plane is described by its byte offset from the start of the slot,
-its shape as an array, and its *pitch*: the number of bytes from one row to the next. Pitches and
-offsets are data: they are carried from publisher to subscriber and never derived from the height,
-because decoders and GPUs pad rows and planes as they like.
+A frame is one to three *planes*. A plane is described by its byte offset from the start of the
+slot, its shape as an array, and its *pitch*: the number of bytes from one row to the next. Pitches
+and offsets are data: they are carried from publisher to subscriber and never derived from the
+height, because decoders and GPUs pad rows and planes as they like.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from cuframes_nb.errors import InvalidArgumentError
 
@@ -288,7 +288,7 @@ class FrameLayout:
         return (first.rows + chroma.rows, self.width)
 
 
-def _check_size(width: int, height: int) -> None:
+def _check_size(width: Any, height: Any) -> None:
     for name, value in (("width", width), ("height", height)):
         if not isinstance(value, int) or isinstance(value, bool):
             raise InvalidArgumentError(f"{name} must be a whole number of pixels, not {value!r}")

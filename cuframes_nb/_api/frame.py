@@ -93,7 +93,7 @@ class Frame:
     # --- Pixels -----------------------------------------------------------------------------------
 
     @property
-    def y(self) -> Any:  # noqa: ANN401  numpy or cupy
+    def y(self) -> Any:
         """The luma plane: uint8 (uint16 for P010), shape ``(height, width)``, without a copy.
 
         For formats with one plane, that plane.
@@ -101,7 +101,7 @@ class Frame:
         return self._source().plane(0, self._lease)
 
     @property
-    def uv(self) -> Any:  # noqa: ANN401  numpy or cupy
+    def uv(self) -> Any:
         """The chroma plane: shape ``(ceil(height / 2), ceil(width / 2), 2)``, last axis U, V.
 
         Raises
@@ -119,7 +119,7 @@ class Frame:
         return tuple(source.plane(i, self._lease) for i in range(len(self._ring.layout.planes)))
 
     @property
-    def array(self) -> Any:  # noqa: ANN401  numpy or cupy
+    def array(self) -> Any:
         """All planes as one array of rows with the slot's pitch, without a copy.
 
         ``(height * 3 // 2, width)`` for NV12 and P010; the plane itself for the other formats.
@@ -138,9 +138,9 @@ class Frame:
         dtype: str = "uint8",
         size: tuple[int, int] | None = None,
         crop: tuple[int, int, int, int] | None = None,
-        out: Any = None,  # noqa: ANN401  numpy or cupy
-        stream: Any = None,  # noqa: ANN401  a CUDA stream
-    ) -> Any:  # noqa: ANN401  numpy or cupy
+        out: Any = None,
+        stream: Any = None,
+    ) -> Any:
         """Return the frame as RGB, converted by its own colour tags.
 
         Within one code value of exact arithmetic. The result is yours and stays when the frame is
@@ -169,7 +169,7 @@ class Frame:
         ClosedError
             After `release`.
         """
-        from cuframes_nb import convert  # noqa: PLC0415  only where pixels are converted
+        from cuframes_nb import convert
 
         arguments: dict[str, Any] = {
             "layout": layout,
@@ -270,8 +270,8 @@ class Frame:
     def _source(self) -> PlaneSource:
         if self._planes is None:
             raise ClosedError(
-                f"frame {self.seq} of stream {self.key!r} was released: take arrays before release, "
-                f"or keep frame.copy()"
+                f"frame {self.seq} of stream {self.key!r} was released: take arrays before "
+                f"release, or keep frame.copy()"
             )
         if self._lease is not None:
             check_process(self._pid, f"frame {self.seq} of stream {self.key!r}")

@@ -19,9 +19,7 @@ _AV_NAMES: Final = {
 }  # fmt: skip
 
 
-def copy_into(
-    planes: Sequence[Any], ring: RingDescription, frame: Any, backend: Backend  # noqa: ANN401
-) -> None:
+def copy_into(planes: Sequence[Any], ring: RingDescription, frame: Any, backend: Backend) -> None:
     """Copy `frame` into `planes`, converting RGB.
 
     Parameters
@@ -69,7 +67,7 @@ def _copy_planes(
 def _copy_array(
     planes: Sequence[Any],
     ring: RingDescription,
-    array: Any,  # noqa: ANN401  any library's
+    array: Any,
     backend: Backend,
 ) -> None:
     layout = ring.layout
@@ -91,23 +89,23 @@ def _copy_array(
 def _copy_rgb(
     planes: Sequence[Any],
     ring: RingDescription,
-    array: Any,  # noqa: ANN401  any library's
+    array: Any,
     backend: Backend,
 ) -> None:
-    from cuframes_nb import convert  # noqa: PLC0415  only where pixels are converted
+    from cuframes_nb import convert
 
     if str(array.dtype).rpartition(".")[2] != "uint8":
         raise InvalidArgumentError(f"RGB frames have components of uint8, not {array.dtype}")
     convert.from_rgb(backend.to_own(array), planes, ring.layout.format, ring.color)
 
 
-def _split_rows(array: Any, layout: FrameLayout) -> list[Any]:  # noqa: ANN401  any library's
+def _split_rows(array: Any, layout: FrameLayout) -> list[Any]:
     """Return luma and chroma as views on an array of rows."""
     luma, chroma = layout.planes
     return [array[: luma.rows], array[luma.rows :].reshape(chroma.shape)]
 
 
-def _check_dtype(source: Any, layout: FrameLayout) -> None:  # noqa: ANN401  any library's
+def _check_dtype(source: Any, layout: FrameLayout) -> None:
     # torch prints "torch.uint8" where NumPy prints "uint8".
     if str(source.dtype).rpartition(".")[2] != layout.format.dtype:
         raise InvalidArgumentError(
@@ -115,14 +113,14 @@ def _check_dtype(source: Any, layout: FrameLayout) -> None:  # noqa: ANN401  any
         )
 
 
-def _is_av_frame(frame: Any) -> bool:  # noqa: ANN401  anything
+def _is_av_frame(frame: Any) -> bool:
     """Whether it is a PyAV ``VideoFrame``, without importing PyAV."""
     return type(frame).__module__.startswith("av.") and type(frame).__name__ == "VideoFrame"
 
 
-def _av_planes(frame: Any, layout: FrameLayout) -> list[Any]:  # noqa: ANN401  a VideoFrame
+def _av_planes(frame: Any, layout: FrameLayout) -> list[Any]:
     """Return the frame's planes in the stream's format as NumPy views on the decoder's memory."""
-    import numpy as np  # noqa: PLC0415  write() of a PyAV frame has NumPy loaded
+    import numpy as np
 
     if (frame.width, frame.height) != (layout.width, layout.height):
         raise InvalidArgumentError(

@@ -102,7 +102,7 @@ class Publisher:
     1
     """
 
-    def __init__(  # noqa: PLR0913  the stream's description
+    def __init__(
         self,
         key: str,
         *,
@@ -241,7 +241,7 @@ class Publisher:
             self._discarded += 1
 
     def write(
-        self, frame: Any, pts_ns: int | None = None, *, timeout: float | None = None  # noqa: ANN401
+        self, frame: Any, pts_ns: int | None = None, *, timeout: float | None = None
     ) -> int | None:
         """Copy a frame into a slot and publish it: one copy.
 
@@ -280,7 +280,7 @@ class Publisher:
 
     # --- The stream -------------------------------------------------------------------------------
 
-    def reconfigure(  # noqa: PLR0913  the stream's description
+    def reconfigure(
         self,
         *,
         width: int | None = None,
@@ -366,7 +366,7 @@ class Publisher:
         return self._ring.description.color
 
     @property
-    def xp(self) -> Any:  # noqa: ANN401  a module
+    def xp(self) -> Any:
         """The array module of the slots: numpy or cupy."""
         return self._ring.planes(0).xp
 
@@ -418,13 +418,13 @@ class Publisher:
         _check_color(layout.format, color)
         return Ring(
             self._backend,
-            layout,
-            color,
-            float(config["fps"]),
-            self._policy,
-            config["ring_size"],
-            epoch,
-            before,
+            layout=layout,
+            color=color,
+            fps=float(config["fps"]),
+            policy=self._policy,
+            slots=config["ring_size"],
+            epoch=epoch,
+            before=before,
         )
 
     def _try_acquire(self, passed: int | None) -> WritableSlot | None:
@@ -518,7 +518,7 @@ def _gid(group: str | int | None) -> int | None:
         raise InvalidArgumentError(f"there is no group {group!r} on this machine") from None
 
 
-def _check_ring(fps: float, ring_size: int) -> None:
+def _check_ring(fps: float, ring_size: Any) -> None:
     if not isinstance(ring_size, int) or not 2 <= ring_size <= MAX_SLOTS:
         raise InvalidArgumentError(
             f"ring_size is {ring_size!r}; it must be between 2 and {MAX_SLOTS} slots"

@@ -10,7 +10,6 @@ from cuframes_nb.errors import ClosedError
 if TYPE_CHECKING:
     from cuframes_nb._api.publisher import Publisher
     from cuframes_nb._runtime.ring import Ring
-    from cuframes_nb._views.planes import PlaneSource
 
 __all__ = ["WritableSlot"]
 
@@ -42,7 +41,7 @@ class WritableSlot:
         self.pts_ns: int | None = None
 
     @property
-    def y(self) -> Any:  # noqa: ANN401  numpy or cupy
+    def y(self) -> Any:
         """The luma plane: uint8 (uint16 for P010), shape ``(height, width)``, a view on the slot.
 
         For formats with one plane, that plane.
@@ -50,7 +49,7 @@ class WritableSlot:
         return self._plane(0)
 
     @property
-    def uv(self) -> Any:  # noqa: ANN401  numpy or cupy
+    def uv(self) -> Any:
         """The chroma plane: shape ``(ceil(height / 2), ceil(width / 2), 2)``, last axis U, V.
 
         Raises
@@ -67,7 +66,7 @@ class WritableSlot:
         return tuple(self._plane(index) for index in range(len(self._ring.layout.planes)))
 
     @property
-    def array(self) -> Any:  # noqa: ANN401  numpy or cupy
+    def array(self) -> Any:
         """The whole slot as one array of rows, ``(height * 3 // 2, width)`` for NV12.
 
         Raises
@@ -116,7 +115,7 @@ class WritableSlot:
     def __repr__(self) -> str:
         return f"<WritableSlot {self._index} of {self._publisher.key!r}, {self._state}>"
 
-    def _plane(self, index: int) -> Any:  # noqa: ANN401  numpy or cupy
+    def _plane(self, index: int) -> Any:
         self._check()
         return self._planes.plane(index, self._ring.arena)
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -55,7 +55,7 @@ _NO_WAIT_HANDSHAKE_SECONDS: Final = 0.1
 _PENDING_SECONDS: Final = 0.0005
 
 
-def subscribe(  # noqa: PLR0913  each is one choice of the user's
+def subscribe(
     source: str | os.PathLike[str],
     mode: str = "newest",
     *,
@@ -147,7 +147,7 @@ class Subscriber:
         self._retry_seconds = _FIRST_RETRY_SECONDS
         self._retry_at = 0.0
         self._session: Session | None = None
-        self._finalizer = lambda: None
+        self._finalizer: Callable[[], object] = _nothing
         self._status: Status
         self._path: Path
         self._reason = ""
@@ -397,7 +397,7 @@ class Subscriber:
         raise FrameTimeout(f"stream {str(self._address)!r}: {what} within {timeout:g} s")
 
     async def _next_async(self) -> Frame:
-        import asyncio  # noqa: PLC0415  only for those who use it
+        import asyncio
 
         waits = completion_waits()
         with self._alone():
@@ -467,7 +467,7 @@ class Subscriber:
         except PermissionError as error:
             if isinstance(error, CuframesError):
                 raise
-            from cuframes_nb.errors import AccessDeniedError  # noqa: PLC0415
+            from cuframes_nb.errors import AccessDeniedError
 
             raise AccessDeniedError(
                 f"this user may not connect to {path} ({error.strerror}): its publisher can let "
@@ -481,8 +481,9 @@ class Subscriber:
         self._last = session.welcome.start_seq if self._strict else 0
         self._status = _status_of(session)
         self._reason = session.epoch.backend.reason
-        self._finalizer = weakref.finalize(self, session.close)
-        self._finalizer.atexit = False  # the kernel closes it all
+        finalizer = weakref.finalize(self, session.close)
+        finalizer.atexit = False  # the kernel closes it all
+        self._finalizer = finalizer
 
     def _retry(self, deadline: float | None) -> None:
         """Wait a little and try once to reach the publisher again."""
@@ -509,7 +510,7 @@ class Subscriber:
 
 async def _readable(session: Session) -> None:
     """Return when the session has something to look at."""
-    import asyncio  # noqa: PLC0415  only for those who use it
+    import asyncio
 
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
@@ -523,6 +524,10 @@ async def _readable(session: Session) -> None:
             loop.remove_reader(fd)
         if not any(fd < 0 for fd in filenos):
             session.drain()
+
+
+def _nothing() -> None:
+    """Do nothing: the finalizer of a subscriber that has no session yet."""
 
 
 def _status_of(session: Session) -> Status:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import array
-import contextlib
+import ctypes
 import grp
 import os
 import pwd
@@ -22,7 +21,9 @@ __all__ = [
 
 _UCRED: Final = struct.Struct("iII")
 _SO_PEERGROUPS: Final = 59  # include/uapi/asm-generic/socket.h, since Linux 4.13
-_MAX_GROUPS: Final = 1024
+_MAX_GROUPS: Final = 65536  # NGROUPS_MAX, include/uapi/linux/limits.h
+
+_libc = ctypes.CDLL(None)
 
 
 class Credentials(NamedTuple):
@@ -38,10 +39,18 @@ def peer_credentials(sock: socket.socket) -> Credentials:
     pid, uid, gid = _UCRED.unpack(
         sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     )
-    groups = array.array("I", [gid])
-    with contextlib.suppress(OSError):  # an old kernel: the main group alone
-        groups.frombytes(sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _MAX_GROUPS))
-    return Credentials(pid, uid, frozenset(groups))
+    return Credentials(pid, uid, frozenset({gid, *_peer_groups(sock)}))
+
+
+def _peer_groups(sock: socket.socket) -> list[int]:
+    """Return the supplementary groups at the other end; none where the kernel does not tell."""
+    # Not `socket.getsockopt`: it takes at most 1024 bytes, which are 256 groups.
+    groups = (ctypes.c_uint32 * _MAX_GROUPS)()
+    size = ctypes.c_uint32(ctypes.sizeof(groups))
+    failed = _libc.getsockopt(
+        sock.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, groups, ctypes.byref(size)
+    )
+    return [] if failed else groups[: size.value // 4]
 
 
 def user_name(uid: int) -> str:

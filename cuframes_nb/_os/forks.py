@@ -1,7 +1,7 @@
 """What a forked child must let go of.
 
-A child shares its parent's open file descriptions. Were it to keep them, a lock or a connection of a
-parent that died would live on in the child. So every owner of a descriptor registers here, and a
+A child shares its parent's open file descriptions. Were it to keep them, a lock or a connection of
+a parent that died would live on in the child. So every owner of a descriptor registers here, and a
 child starts by closing them all.
 """
 

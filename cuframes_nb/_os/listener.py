@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 from pathlib import Path
@@ -42,7 +43,7 @@ class Listener:
         self.path = socket_path(directory, key)
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self._sock.setblocking(False)
+            self._sock.settimeout(0)
             with directory_lock(directory):
                 _make_room(self.path, key)
                 self._bind(gid)
@@ -113,14 +114,16 @@ def _make_room(path: Path, key: str) -> None:
             f"publish under another key, or as that user"
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
-        probe.setblocking(False)
+        probe.settimeout(0)
         try:
             probe.connect(os.fspath(path))
         except (ConnectionRefusedError, FileNotFoundError):
             path.unlink(missing_ok=True)
             return
-        except BlockingIOError:
-            pass  # its queue is full, so somebody listens
+        except OSError as error:
+            # EAGAIN: its queue is full; EPROTOTYPE: a socket of another type. Somebody listens.
+            if error.errno not in {errno.EAGAIN, errno.EPROTOTYPE}:
+                raise
     raise StreamExistsError(
         f"stream {key!r} is being published already (at {path}): close that publisher or choose "
         f"another key"

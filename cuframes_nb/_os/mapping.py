@@ -53,9 +53,7 @@ class Mapping:
 
     __slots__ = ("__weakref__", "_address", "_pid", "nbytes", "writable")
 
-    def __init__(
-        self, fd: OwnedFd, nbytes: int, *, writable: bool, inherit: bool = False
-    ) -> None:
+    def __init__(self, fd: OwnedFd, nbytes: int, *, writable: bool, inherit: bool = False) -> None:
         self._address = 0
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         address = _libc.mmap(None, nbytes, protection, mmap.MAP_SHARED, fd.fileno(), 0)

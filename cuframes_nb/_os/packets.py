@@ -50,7 +50,7 @@ class PacketSocket:
     __slots__ = ("__weakref__", "_sock")
 
     def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
+        sock.settimeout(0)
         self._sock = sock
         close_in_child(self)
 
@@ -73,7 +73,7 @@ class PacketSocket:
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            sock.setblocking(False)
+            sock.settimeout(0)
             while True:
                 try:
                     sock.connect(os.fspath(path))
@@ -185,4 +185,3 @@ def _owned(ancillary: list[tuple[int, int, bytes]]) -> tuple[OwnedFd, ...]:
             numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
             fds.extend(OwnedFd(number) for number in numbers)
     return tuple(fds)
-

@@ -10,7 +10,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cuframes_nb._os.credentials import group_name, user_name
 from cuframes_nb._os.fds import OwnedFd
@@ -35,7 +35,7 @@ _MAX_SOCKET_PATH: Final = 107
 """sizeof(sun_path) - 1, unix(7)."""
 
 
-def check_key(key: str) -> str:
+def check_key(key: Any) -> str:
     """Return `key` if it can name a stream.
 
     Raises

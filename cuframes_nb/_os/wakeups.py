@@ -7,6 +7,7 @@ frame would stop the publisher for ever. The ends of a pipe are separate.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from typing import Final
@@ -29,10 +30,8 @@ class WakeSender:
 
     def wake(self) -> None:
         """Wake the other side; does nothing if it is gone, or has not looked for a long time."""
-        try:
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(self._fd.fileno(), b"\0")
-        except (BlockingIOError, BrokenPipeError):
-            pass
 
     def close(self) -> None:
         """Close this end, once."""
@@ -53,10 +52,8 @@ class WakeReceiver:
 
     def drain(self) -> None:
         """Forget the wake-ups so far."""
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.read(self._fd.fileno(), _CAPACITY)
-        except BlockingIOError:
-            pass
 
     def close(self) -> None:
         """Close this end, once."""
@@ -69,9 +66,7 @@ def wake_pipe() -> tuple[WakeSender, OwnedFd]:
     Both are the caller's, and both are non-blocking.
     """
     read, write = (OwnedFd(fd) for fd in os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK))
-    try:
+    # Only a saving: some kernels and limits refuse, and the default size works as well.
+    with contextlib.suppress(OSError):
         fcntl.fcntl(write.fileno(), fcntl.F_SETPIPE_SZ, _CAPACITY)
-    except OSError:
-        # Only a saving: some kernels and limits refuse, and the default size works as well.
-        pass
     return WakeSender(write), read

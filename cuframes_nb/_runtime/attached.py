@@ -83,9 +83,7 @@ class AttachedEpoch:
             self._view = self._mapping.view()
             self.control = ControlReader(self._view, len(ring.slots))
             if not self.control.is_for(message.epoch):
-                raise RemoteProtocolError(
-                    f"the control block is not that of epoch {message.epoch}"
-                )
+                raise RemoteProtocolError(f"the control block is not that of epoch {message.epoch}")
             self._backends = [backend_for(arena) for arena in ring.arenas]
             arenas = self._attach_arenas(arena_fds, writable=writable)
             undo.pop_all()

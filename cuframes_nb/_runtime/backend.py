@@ -89,7 +89,7 @@ class Backend(abc.ABC):
         return 0
 
     @abc.abstractmethod
-    def as_array(self, source: Any) -> Any:  # noqa: ANN401  arrays of any library
+    def as_array(self, source: Any) -> Any:
         """Return `source` as an array of NumPy or CuPy, on the memory it is on.
 
         Raises
@@ -99,9 +99,9 @@ class Backend(abc.ABC):
         """
 
     @abc.abstractmethod
-    def to_own(self, array: Any) -> Any:  # noqa: ANN401  numpy or cupy
+    def to_own(self, array: Any) -> Any:
         """Return `array` on this backend's kind of memory, copied only if it is on another."""
 
     @abc.abstractmethod
-    def copy_in(self, target: Any, source: Any) -> None:  # noqa: ANN401  numpy or cupy
+    def copy_in(self, target: Any, source: Any) -> None:
         """Copy `source`, on whatever memory, into `target`, an array of this backend."""

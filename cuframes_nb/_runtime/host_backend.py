@@ -63,7 +63,7 @@ class HostBackend(Backend):
     def lease(self, table: LeaseTable, slot: int) -> Lease:
         return Lease(table, slot)
 
-    def as_array(self, source: Any) -> Any:  # noqa: ANN401  arrays of any library
+    def as_array(self, source: Any) -> Any:
         if isinstance(source, np.ndarray):
             return source
         if hasattr(source, "__cuda_array_interface__"):
@@ -77,15 +77,15 @@ class HostBackend(Backend):
             f"{type(source).__name__} is no array: pass one of NumPy, CuPy or torch, or planes"
         )
 
-    def to_own(self, array: Any) -> Any:  # noqa: ANN401  numpy or cupy
+    def to_own(self, array: Any) -> Any:
         return array if isinstance(array, np.ndarray) else array.get()
 
-    def copy_in(self, target: Any, source: Any) -> None:  # noqa: ANN401  numpy or cupy
+    def copy_in(self, target: Any, source: Any) -> None:
         target[...] = self.to_own(source)
 
 
-def _cupy_array(source: Any) -> Any:  # noqa: ANN401  anything on a GPU
+def _cupy_array(source: Any) -> Any:
     """Return another library's GPU array as CuPy's, so that it can be brought to the host."""
-    import cupy  # noqa: PLC0415  only where somebody has GPU arrays
+    import cupy
 
     return cupy.asarray(source)

@@ -32,7 +32,7 @@ from cuframes_nb._wire.messages import (
     SubscriberStatus,
     Welcome,
 )
-from cuframes_nb.errors import CuframesError
+from cuframes_nb.errors import AccessDeniedError, CuframesError, InUseError
 
 __all__ = ["Hub"]
 
@@ -200,16 +200,20 @@ class Hub:
     # --- The thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._stopping:
-            events = self._selector.select(_RETRY_SECONDS if self._has_deadlines() else None)
+        patience: float | None = None
+        while True:
+            events = self._selector.select(patience)
             with self._mutex:
                 if self._stopping:
                     return
                 for key, _ in events:
                     key.data()
                 self._drop_silent()
+                patience = _RETRY_SECONDS if self._has_deadlines() else None
 
-    def _watch(self, source: Listener | WakeReceiver | PacketSocket, call: Callable[[], None]) -> None:
+    def _watch(
+        self, source: Listener | WakeReceiver | PacketSocket, call: Callable[[], None]
+    ) -> None:
         self._selector.register(source.fileno(), selectors.EVENT_READ, call)
 
     def _has_deadlines(self) -> bool:
@@ -253,7 +257,9 @@ class Hub:
             self._refuse(peer, error.code, str(error))
         except OSError as error:
             if error.errno is not None and not isinstance(error, ConnectionError):
-                self._refuse(peer, "in-use", f"the publisher is short of something: {error.strerror}")
+                self._refuse(
+                    peer, "in-use", f"the publisher is short of something: {error.strerror}"
+                )
             else:
                 self._drop(peer)
 
@@ -285,8 +291,7 @@ class Hub:
         if uid in {0, self._uid} or (self._gid is not None and self._gid in gids):
             return
         group = "" if self._gid is None else f" or members of group {group_name(self._gid)}"
-        raise _Refusal(
-            "permission",
+        raise AccessDeniedError(
             f"stream {self._key!r} is open to {user_name(self._uid)}{group}, not to "
             f"{user_name(uid)}: publish with group=… to let others in",
         )
@@ -295,8 +300,8 @@ class Hub:
         taken = {other.index for other in self._peers.values()}
         index = next((i for i in range(MAX_SUBSCRIBERS) if i not in taken), None)
         if index is None:
-            raise _Refusal(
-                "in-use", f"stream {self._key!r} has {MAX_SUBSCRIBERS} subscribers, the most it may"
+            raise InUseError(
+                f"stream {self._key!r} has {MAX_SUBSCRIBERS} subscribers, the most it may"
             )
         ring = self._ring
         sender, receiver = wake_pipe()
@@ -327,14 +332,6 @@ class Hub:
 
     def _list_wakes(self) -> None:
         self._wakes = tuple(p.wake for p in self._peers.values() if p.wake is not None)
-
-
-class _Refusal(CuframesError):
-    """A connection that is not taken, for a reason that its other end is told."""
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.code = code  # type: ignore[misc]  one class, several reasons
 
 
 def _subscriber_status(peer: _Peer, ring: Ring) -> SubscriberStatus:

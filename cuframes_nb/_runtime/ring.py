@@ -59,9 +59,10 @@ class Ring:
         The epoch before, whose counts go on; None for the first.
     """
 
-    def __init__(  # noqa: PLR0913  the parameters are the stream's description
+    def __init__(
         self,
         backend: Backend,
+        *,
         layout: FrameLayout,
         color: ColorSpec,
         fps: float,

@@ -33,9 +33,11 @@ def publisher_backend(memory: str, device: str | int | None) -> Backend:
         )
     if memory == "host":
         if device is not None:
-            raise InvalidArgumentError(f"host memory has no device, but device={device!r} was given")
+            raise InvalidArgumentError(
+                f"host memory has no device, but device={device!r} was given"
+            )
         return HostBackend("asked for")
-    from cuframes_nb._runtime.cuda_backend import CudaBackend  # noqa: PLC0415  only with a GPU
+    from cuframes_nb._runtime.cuda_backend import CudaBackend
 
     if memory == "cuda" or device is not None:
         return CudaBackend.for_publisher(device, "asked for")
@@ -45,9 +47,7 @@ def publisher_backend(memory: str, device: str | int | None) -> Backend:
         return HostBackend(f"no GPU memory: {error}")
 
 
-def subscriber_backend(
-    description: ArenaDescription, device: str | int | None
-) -> Backend:
+def subscriber_backend(description: ArenaDescription, device: str | int | None) -> Backend:
     """Return the backend that maps an arena of another process.
 
     Raises
@@ -60,7 +60,7 @@ def subscriber_backend(
     if description.kind is MemoryKind.HOST:
         return HostBackend("the publisher's choice")
     if description.kind is MemoryKind.CUDA_VMM:
-        from cuframes_nb._runtime.cuda_backend import CudaBackend  # noqa: PLC0415
+        from cuframes_nb._runtime.cuda_backend import CudaBackend
 
         return CudaBackend.for_subscriber(description.device_uuid, device)
     raise UnsupportedError(

@@ -175,7 +175,7 @@ class Session:
                 old, self.epoch = self.epoch, self._attach(message, fds)
                 old.retire()
             case Goodbye(text):
-                raise _Farewell(f"stream {self.welcome.key!r} was closed: {text}")
+                raise _FarewellError(f"stream {self.welcome.key!r} was closed: {text}")
             case Refuse():
                 raise _refusal(message)
             case _:
@@ -191,13 +191,13 @@ class Session:
         )
 
 
-class _Farewell(PublisherGoneError):
+class _FarewellError(PublisherGoneError):
     """The publisher said goodbye, in order."""
 
 
 def was_farewell(error: PublisherGoneError) -> bool:
     """Whether the publisher ended the stream in order rather than by dying."""
-    return isinstance(error, _Farewell)
+    return isinstance(error, _FarewellError)
 
 
 def ask_status(path: Path, trusted_uids: Collection[int], deadline: float) -> Status:

@@ -45,7 +45,7 @@ class HostPlanes:
         # The dictionaries never change, so they are made once and not for each frame.
         typestr = np.dtype(layout.format.dtype).str
 
-        def interface(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:  # noqa: ANN401
+        def interface(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
             return {
                 "version": 3,
                 "typestr": typestr,

@@ -40,19 +40,19 @@ class OwnedPlanes:
         for index in range(len(tight.planes)):
             self.plane(index, None)[...] = source.plane(index, owner)
 
-    def plane(self, index: int, owner: object) -> Any:  # noqa: ANN401  numpy or cupy
+    def plane(self, index: int, owner: object) -> Any:
         """Return plane `index`, a view on the copy."""
         del owner  # the copy is its own
         plane = self.layout.planes[index]
         return self._view(plane.offset, plane.shape)
 
-    def rows(self, owner: object) -> Any:  # noqa: ANN401  numpy or cupy
+    def rows(self, owner: object) -> Any:
         """Return all planes as one array of rows, a view on the copy."""
         del owner
         offset, shape, _ = rows_geometry(self.layout)
         return self._view(offset, shape)
 
-    def _view(self, offset: int, shape: tuple[int, ...]) -> Any:  # noqa: ANN401  numpy or cupy
+    def _view(self, offset: int, shape: tuple[int, ...]) -> Any:
         start = offset // self.layout.format.itemsize
         count = 1
         for extent in shape:

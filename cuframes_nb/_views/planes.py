@@ -22,10 +22,10 @@ class PlaneSource(Protocol):
     def device(self) -> str:
         """Where the memory is: ``"cpu"`` or ``"cuda:N"`` by this process's ordinals."""
 
-    def plane(self, index: int, owner: object) -> Any:  # noqa: ANN401
+    def plane(self, index: int, owner: object) -> Any:
         """Return plane `index`; the array keeps `owner` alive."""
 
-    def rows(self, owner: object) -> Any:  # noqa: ANN401
+    def rows(self, owner: object) -> Any:
         """Return all planes as one array of rows; the array keeps `owner` alive.
 
         Raises

@@ -43,7 +43,8 @@ __all__ = ["MAGIC", "VERSION", "decode", "encode"]
 
 MAGIC: Final = b"CFNB"
 VERSION: Final = (1, 0)
-"""Major and minor. Another major is refused; a minor only adds what may be ignored."""
+"""Major and minor. Another major is refused; a minor only adds fields at a message's end, which may
+be ignored."""
 
 HEADER: Final = struct.Struct("<4sBBHIHH")
 """magic, major, minor, type, length of the whole packet, descriptors, 0."""
@@ -80,7 +81,7 @@ class _Writer:
     def __init__(self) -> None:
         self.body = bytearray()
 
-    def pack(self, layout: struct.Struct, *values: Any) -> None:  # noqa: ANN401  as struct's own
+    def pack(self, layout: struct.Struct, *values: Any) -> None:
         self.body += layout.pack(*values)
 
     def text(self, value: str, limit: int) -> None:
@@ -106,7 +107,9 @@ class _Reader:
     def count(self, limit: int, what: str) -> int:
         (count,) = self.unpack(_COUNT)
         if count > limit:
-            raise RemoteProtocolError(f"the message has {count} {what}; at most {limit} are allowed")
+            raise RemoteProtocolError(
+                f"the message has {count} {what}; at most {limit} are allowed"
+            )
         return int(count)
 
     def blob(self, limit: int, what: str) -> bytes:
@@ -173,7 +176,8 @@ def decode(packet: bytes, fd_count: int) -> Message:
         raise RemoteProtocolError(f"message type {code} does not exist in version {VERSION[0]}")
     reader = _Reader(memoryview(packet)[HEADER.size :])
     message = decoder(reader)
-    reader.finish()
+    if minor <= VERSION[1]:  # a later minor version may have added fields behind those we know
+        reader.finish()
     if not fd_count == fds == message.fd_count:
         raise RemoteProtocolError(
             f"{type(message).__name__} came with {fd_count} descriptors, says {fds} and needs "
@@ -307,9 +311,7 @@ def _get_ring(reader: _Reader) -> RingDescription:
     planes = [reader.unpack(_PLANE) for _ in range(reader.count(4, "planes"))]
     layout = _layout(_format(code), width, height, planes)
     arenas = tuple(_get_arena(reader) for _ in range(reader.count(MAX_ARENAS, "arenas")))
-    slots = tuple(
-        SlotPlace(*reader.unpack(_SLOT)) for _ in range(reader.count(MAX_SLOTS, "slots"))
-    )
+    slots = tuple(SlotPlace(*reader.unpack(_SLOT)) for _ in range(reader.count(MAX_SLOTS, "slots")))
     ring = RingDescription(
         layout, color, fps, _member(Policy, policy), _member(Completion, completion), arenas, slots
     )
@@ -329,10 +331,18 @@ def _get_arena(reader: _Reader) -> ArenaDescription:
     kind, flags, nbytes, uuid, tiling, data_offset = reader.unpack(_ARENA)
     if flags & ~_HAS_FD:
         raise RemoteProtocolError(f"arena flags {flags:#x} are not known")
-    return ArenaDescription(
+    arena = ArenaDescription(
         _member(MemoryKind, kind), nbytes, bool(flags & _HAS_FD), uuid, _member(Tiling, tiling),
         data_offset, reader.blob(_MAX_HANDLE, "handle"),
     )  # fmt: skip
+    if not arena.nbytes:
+        raise RemoteProtocolError("an arena of 0 bytes cannot be")
+    # Whoever maps bytes counts on the check of the extents, which this tiling goes without.
+    if arena.tiling is Tiling.OPTIMAL and arena.kind is not MemoryKind.VULKAN:
+        raise RemoteProtocolError(
+            f"memory of kind {arena.kind.label} has rows of bytes and cannot be tiled"
+        )
+    return arena
 
 
 def _put_color(writer: _Writer, color: ColorSpec) -> None:

@@ -1,8 +1,8 @@
 """The control block: what the publisher writes for every frame and subscribers only read.
 
 It is an array of 64-bit words in native byte order. Each is written and read whole (naturally
-aligned 8-byte accesses), so a reader never sees half of one; a `memoryview` cast to ``Q`` does that,
-while ``struct`` with a byte-order mark copies byte by byte and does not.
+aligned 8-byte accesses), so a reader never sees half of one; a `memoryview` cast to ``Q`` does
+that, while ``struct`` with a byte-order mark copies byte by byte and does not.
 
 What orders them is not this module: a reader trusts a record only while it holds the slot's lock
 (``docs/design/lifetime.md``).
@@ -172,7 +172,7 @@ class ControlReader:
         return self._seqs.tolist()
 
     def completions(self) -> list[int]:
-        """Return each slot's completion word: the frame is complete when it is the sequence number."""
+        """Return each slot's completion word: a frame is complete when it is its number."""
         return self._done.tolist()
 
     def holds(self, slot: int, seq: int) -> bool:

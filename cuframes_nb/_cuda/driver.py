@@ -1,0 +1,97 @@
+"""One way to call the driver, one place where its results are looked at."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from cuframes_nb.errors import CudaError, DeviceError
+
+__all__ = ["call", "driver", "initialise", "succeeded"]
+
+
+@functools.cache
+def driver() -> ModuleType:
+    """Return ``cuda.bindings.driver``.
+
+    Raises
+    ------
+    DeviceError
+        If cuda-bindings is not installed.
+    """
+    try:
+        from cuda.bindings import driver as module
+    except ImportError as error:
+        raise DeviceError(
+            f"the CUDA bindings for Python are not installed ({error}): install "
+            f"'cuframes-nb[cuda13]' (driver 580 or newer) or 'cuframes-nb[cuda12]'"
+        ) from error
+    return module  # type: ignore[no-any-return]  # cuda.bindings has no types
+
+
+@functools.cache
+def initialise() -> None:
+    """Initialise the driver, once.
+
+    Raises
+    ------
+    DeviceError
+        If there is no driver, or it finds no GPU; the message says which.
+    """
+    try:
+        call("cuInit", 0)
+    except CudaError as error:
+        if error.name == "CUDA_ERROR_NO_DEVICE":
+            raise DeviceError(
+                "the CUDA driver sees no GPU: none is there, or CUDA_VISIBLE_DEVICES hides it; use "
+                "memory='host' or unset that variable"
+            ) from error
+        raise
+    except RuntimeError as error:  # cuda.bindings, when libcuda.so.1 cannot be loaded
+        raise DeviceError(
+            f"there is no CUDA driver on this machine ({error}): use memory='host'"
+        ) from error
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Call a driver function and return its values: None, one, or a tuple.
+
+    Raises
+    ------
+    CudaError
+        If it does not return ``CUDA_SUCCESS``.
+    """
+    status, *values = _function(name)(*arguments)
+    if status:
+        raise CudaError(name, int(status), status.name, _explanation(status))
+    if not values:
+        return None
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def succeeded(name: str, *arguments: Any) -> bool:
+    """Call a query and return whether it said success rather than "not ready".
+
+    Raises
+    ------
+    CudaError
+        If it said anything else.
+    """
+    (status,) = _function(name)(*arguments)
+    if not status:
+        return True
+    if status.name == "CUDA_ERROR_NOT_READY":
+        return False
+    raise CudaError(name, int(status), status.name, _explanation(status))
+
+
+@functools.cache
+def _function(name: str) -> Callable[..., tuple[Any, ...]]:
+    return getattr(driver(), name)  # type: ignore[no-any-return]  # cuda.bindings has no types
+
+
+def _explanation(status: Any) -> str:
+    _, text = driver().cuGetErrorString(status)
+    return text.decode() if text else ""

@@ -1,0 +1,144 @@
+"""GPU memory by the driver's virtual memory management, shared as descriptors.
+
+CUDA Driver API, "Virtual Memory Management". Three things with three owners: the allocation (its
+handle), a range of addresses, and the mapping of one in the other. The mapping keeps the allocation
+alive by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import Any
+
+from cuframes_nb._cuda.devices import activated
+from cuframes_nb._cuda.driver import call, driver
+from cuframes_nb._os.fds import OwnedFd
+from cuframes_nb.errors import CudaError
+
+__all__ = ["Allocation", "MappedRange", "granularity"]
+
+
+def granularity(ordinal: int) -> int:
+    """Return the bytes that an allocation on that GPU is a multiple of."""
+    least = driver().CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+    with activated(ordinal):
+        return int(call("cuMemGetAllocationGranularity", _properties(ordinal), least))
+
+
+class Allocation:
+    """The handle of one allocation on a GPU; made with `create` or `adopt`."""
+
+    __slots__ = ("_handle", "_pid", "nbytes", "ordinal")
+
+    def __init__(self, handle: Any, nbytes: int, ordinal: int) -> None:
+        self._handle = handle
+        self._pid = os.getpid()
+        self.nbytes = nbytes
+        self.ordinal = ordinal
+
+    @classmethod
+    def create(cls, nbytes: int, ordinal: int) -> Allocation:
+        """Allocate at least `nbytes`, to be shared as a descriptor.
+
+        Raises
+        ------
+        CudaError
+            If there is not enough memory, or the driver cannot.
+        """
+        least = granularity(ordinal)
+        size = -(-nbytes // least) * least
+        with activated(ordinal):
+            return cls(call("cuMemCreate", size, _properties(ordinal), 0), size, ordinal)
+
+    @classmethod
+    def adopt(cls, fd: OwnedFd, nbytes: int, ordinal: int) -> Allocation:
+        """Take another process's allocation over by its descriptor, which stays the caller's.
+
+        Raises
+        ------
+        CudaError
+            If the descriptor is no such thing.
+        """
+        with activated(ordinal):
+            handle = call("cuMemImportFromShareableHandle", fd.fileno(), _posix())
+        return cls(handle, nbytes, ordinal)
+
+    def export(self) -> OwnedFd:
+        """Return a new descriptor; it pins the memory until it is closed everywhere."""
+        with activated(self.ordinal):
+            return OwnedFd(int(call("cuMemExportToShareableHandle", self._handle, _posix(), 0)))
+
+    def map(self, *, writable: bool) -> MappedRange:
+        """Map the whole allocation into this process for its GPU.
+
+        Raises
+        ------
+        CudaError
+            If the allocation has another size than this object believes, or is of a GPU that this
+            one cannot reach; nothing remains.
+        """
+        flags = driver().CUmemAccess_flags
+        access = driver().CUmemAccessDesc()
+        access.location.type = driver().CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access.location.id = self.ordinal
+        access.flags = (
+            flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            if writable
+            else flags.CU_MEM_ACCESS_FLAGS_PROT_READ
+        )
+        with activated(self.ordinal), contextlib.ExitStack() as undo:
+            address = call("cuMemAddressReserve", self.nbytes, 0, 0, 0)
+            undo.callback(call, "cuMemAddressFree", address, self.nbytes)
+            call("cuMemMap", address, self.nbytes, 0, self._handle, 0)
+            undo.callback(call, "cuMemUnmap", address, self.nbytes)
+            call("cuMemSetAccess", address, self.nbytes, [access], 1)
+            undo.pop_all()
+        return MappedRange(int(address), self.nbytes, self.ordinal)
+
+    def close(self) -> None:
+        """Let go of the handle, once; mappings keep the memory."""
+        handle, self._handle = self._handle, None
+        if handle is not None and os.getpid() == self._pid:
+            with activated(self.ordinal):
+                call("cuMemRelease", handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None and not sys.is_finalizing():
+            with contextlib.suppress(CudaError):
+                self.close()
+
+
+class MappedRange:
+    """Addresses that show an allocation; unmapped when the last reference goes."""
+
+    __slots__ = ("__weakref__", "_pid", "address", "nbytes", "ordinal")
+
+    def __init__(self, address: int, nbytes: int, ordinal: int) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self.ordinal = ordinal
+        self._pid = os.getpid()
+
+    def __del__(self) -> None:
+        # At exit, and in a forked child, the driver is gone: the process takes it all along.
+        if sys.is_finalizing() or os.getpid() != self._pid:
+            return
+        with contextlib.suppress(CudaError), activated(self.ordinal):
+            call("cuMemUnmap", self.address, self.nbytes)
+            call("cuMemAddressFree", self.address, self.nbytes)
+
+
+def _properties(ordinal: int) -> Any:
+    properties = driver().CUmemAllocationProp()
+    properties.type = driver().CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = driver().CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    properties.location.id = ordinal
+    properties.requestedHandleTypes = _posix()
+    return properties
+
+
+def _posix() -> Any:
+    types = driver().CUmemAllocationHandleType
+    return types.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR

@@ -1,0 +1,216 @@
+"""GPU memory: frames stay on the GPU, and the GPU says when they are complete."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from cuframes_nb._cuda import devices
+from cuframes_nb._cuda.completion import RegisteredWords
+from cuframes_nb._cuda.devices import Gpu, activated
+from cuframes_nb._cuda.streams import stream_handle, synchronise
+from cuframes_nb._cuda.vmm import Allocation
+from cuframes_nb._memory.arena import Arena
+from cuframes_nb._memory.vmm import VmmArena
+from cuframes_nb._os.fds import OwnedFd
+from cuframes_nb._os.mapping import Mapping
+from cuframes_nb._runtime.backend import Backend, CompletionWriter
+from cuframes_nb._runtime.leases import Lease, LeaseTable
+from cuframes_nb._views.planes import PlaneSource
+from cuframes_nb._wire.control import COMPLETIONS_OFFSET, CONTROL_NBYTES, ControlWriter
+from cuframes_nb._wire.messages import ArenaDescription, Completion, MemoryKind
+from cuframes_nb.errors import (
+    CudaError,
+    DeviceError,
+    InvalidArgumentError,
+    UnsupportedError,
+)
+from cuframes_nb.formats import FrameLayout
+
+__all__ = ["CudaBackend"]
+
+
+class _GpuCompletion(CompletionWriter):
+    """The GPU writes the word behind the user's work; nobody waits."""
+
+    method = Completion.GPU
+    reason = "the GPU writes completion into shared memory; publish does not wait for it"
+
+    def __init__(self, words: RegisteredWords, ordinal: int) -> None:
+        self._words = words
+        self._ordinal = ordinal
+
+    def complete(self, slot: int, value: int, stream: object | None) -> None:
+        handle = _handle(stream, self._ordinal)
+        with activated(self._ordinal):
+            self._words.write(COMPLETIONS_OFFSET + 8 * slot, value, handle)
+
+    def close(self) -> None:
+        self._words.close()
+
+
+class _SynchronisedCompletion(CompletionWriter):
+    """The CPU waits for the stream and writes the word: for drivers that cannot do better."""
+
+    method = Completion.HOST
+
+    def __init__(self, control: ControlWriter, ordinal: int, why: str) -> None:
+        self._control = control
+        self._ordinal = ordinal
+        self.reason = f"publish waits for the stream: {why}"
+
+    def complete(self, slot: int, value: int, stream: object | None) -> None:
+        handle = _handle(stream, self._ordinal)
+        with activated(self._ordinal):
+            synchronise(handle)
+        self._control.complete(slot, value)
+
+    def close(self) -> None:
+        pass  # holds nothing
+
+
+class CudaBackend(Backend):
+    """Memory of one GPU, shared as descriptors; made with `for_publisher` or `for_subscriber`."""
+
+    kind = MemoryKind.CUDA_VMM
+
+    def __init__(self, gpu: Gpu, reason: str) -> None:
+        self.gpu = gpu
+        self.reason = reason
+
+    @classmethod
+    def for_publisher(cls, device: str | int | None, reason: str) -> Self:
+        """Choose a GPU and make sure that it can share memory.
+
+        Raises
+        ------
+        DeviceError
+            If there is no GPU, or none that fits.
+        UnsupportedError
+            If CuPy is missing, or the driver cannot share memory; tried, not looked up.
+        """
+        _require_cupy()
+        gpu, why = devices.select(device)
+        _try_sharing(gpu)
+        return cls(gpu, f"{reason}: {gpu.name} ({why})")
+
+    @classmethod
+    def for_subscriber(cls, uuid: bytes, device: str | int | None) -> Self:
+        """Find the GPU that holds the frames.
+
+        Raises
+        ------
+        DeviceError
+            If it is hidden, not here, or another than the one asked for.
+        UnsupportedError
+            If CuPy is missing.
+        """
+        _require_cupy()
+        gpu = devices.find_by_uuid(uuid)
+        if device is not None:
+            wanted, _ = devices.select(device)
+            if wanted.uuid != uuid:
+                raise DeviceError(
+                    f"the frames are on GPU {devices.uuid_text(uuid)} ({gpu.name}, ordinal "
+                    f"{gpu.ordinal}), and device={device!r} is another one: subscribe without "
+                    f"device= and copy to the other GPU what it needs"
+                )
+        return cls(gpu, f"the frames are on {gpu.name}")
+
+    def create_arena(self, nbytes: int) -> Arena:
+        return VmmArena.create(nbytes, self.gpu)
+
+    def attach_arena(self, description: ArenaDescription, fd: OwnedFd, *, writable: bool) -> Arena:
+        return VmmArena.attach(description, fd, self.gpu, writable=writable)
+
+    def planes(self, arena: Arena, offset: int, layout: FrameLayout) -> PlaneSource:
+        from cuframes_nb._views.cuda import CudaPlanes
+
+        return CudaPlanes(
+            arena.address + offset, layout, self.gpu.ordinal, leased=not arena.exportable
+        )
+
+    def completion(self, control: ControlWriter, mapping: Mapping) -> CompletionWriter:
+        try:
+            words = RegisteredWords(mapping, self.gpu.ordinal, CONTROL_NBYTES - 8)
+        except UnsupportedError as error:
+            return _SynchronisedCompletion(control, self.gpu.ordinal, str(error))
+        return _GpuCompletion(words, self.gpu.ordinal)
+
+    def lease(self, table: LeaseTable, slot: int) -> Lease:
+        from cuframes_nb._runtime.stream_leases import StreamLease
+
+        return StreamLease(table, slot, self.gpu.ordinal)
+
+    def pending_releases(self) -> int:
+        from cuframes_nb._runtime.stream_leases import releaser
+
+        return releaser(self.gpu.ordinal).pending
+
+    def as_array(self, source: Any) -> Any:
+        import cupy
+        import numpy as np
+
+        if isinstance(source, cupy.ndarray | np.ndarray):
+            return source
+        if hasattr(source, "__cuda_array_interface__"):
+            return cupy.asarray(source)
+        if hasattr(source, "__dlpack__"):
+            on_gpu = source.__dlpack_device__()[0] == 2  # kDLCUDA, dlpack.h
+            return cupy.from_dlpack(source) if on_gpu else np.from_dlpack(source)
+        array = np.asarray(source)
+        if array.dtype == object:
+            raise InvalidArgumentError(
+                f"{type(source).__name__} is no array: pass one of CuPy, NumPy or torch, or planes"
+            )
+        return array
+
+    def to_own(self, array: Any) -> Any:
+        import cupy
+
+        with cupy.cuda.Device(self.gpu.ordinal):
+            return cupy.asarray(array)
+
+    def copy_in(self, target: Any, source: Any) -> None:
+        import numpy as np
+
+        from cuframes_nb._views.transfer import to_gpu
+
+        if isinstance(source, np.ndarray):
+            to_gpu(target, source)
+        else:
+            target[...] = source
+
+
+def _handle(stream: object | None, ordinal: int) -> int:
+    """Return the handle of a stream, CuPy's current one if none is given."""
+    if stream is not None:
+        return stream_handle(stream)
+    import cupy
+
+    return int(cupy.cuda.get_current_stream(ordinal).ptr)
+
+
+def _require_cupy() -> None:
+    try:
+        import cupy  # noqa: F401
+    except ImportError as error:
+        raise UnsupportedError(
+            f"GPU frames are CuPy arrays, and CuPy cannot be imported ({error}): install "
+            f"'cuframes-nb[cuda13]' or 'cuframes-nb[cuda12]', or use memory='host'"
+        ) from error
+
+
+def _try_sharing(gpu: Gpu) -> None:
+    """Share a small piece of memory with ourselves: attributes promise what some drivers refuse."""
+    try:
+        allocation = Allocation.create(1, gpu.ordinal)
+        try:
+            with allocation.export() as fd:
+                again = Allocation.adopt(fd, allocation.nbytes, gpu.ordinal)
+            again.close()
+        finally:
+            allocation.close()
+    except CudaError as error:
+        raise UnsupportedError(
+            f"GPU {gpu.name} cannot share memory as descriptors ({error}): use memory='host'"
+        ) from error

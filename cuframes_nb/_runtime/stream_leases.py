@@ -1,0 +1,160 @@
+"""Leases on GPU slots: given back when the GPU has read, without anybody waiting for it.
+
+When the last reference to a lease goes, the streams that read the slot are asked. If they are idle
+the slot goes back at once. Else an event is recorded behind their work, and one thread a GPU looks
+until it has passed. No Python runs in a CUDA callback, which could not take the GIL without risk.
+"""
+
+from __future__ import annotations
+
+import functools
+import queue
+import sys
+import threading
+import time
+import warnings
+from typing import Final, NamedTuple
+
+import cupy
+
+from cuframes_nb._cuda.devices import activated
+from cuframes_nb._cuda.driver import call
+from cuframes_nb._cuda.streams import Event, is_capturing, is_idle, stream_handle
+from cuframes_nb._runtime.leases import Lease, LeaseTable
+from cuframes_nb.errors import CudaError, CuframesWarning
+
+__all__ = ["Releaser", "StreamLease", "releaser"]
+
+_FIRST_LOOK_SECONDS: Final = 100e-6
+_LAST_LOOK_SECONDS: Final = 1e-3
+
+
+class _Pending(NamedTuple):
+    """A slot that some streams may still be reading."""
+
+    table: LeaseTable
+    slot: int
+    events: tuple[Event, ...] | None  #: None where events could not be recorded
+
+
+class Releaser:
+    """Gives slots back once the GPU has passed their events. One for each GPU, for ever."""
+
+    def __init__(self, ordinal: int) -> None:
+        self._ordinal = ordinal
+        # SimpleQueue.put may be called from a finalizer in the midst of another put.
+        self._incoming: queue.SimpleQueue[_Pending] = queue.SimpleQueue()
+        self._spare: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._count = 0
+        threading.Thread(target=self._run, name=f"cuframes-releases-{ordinal}", daemon=True).start()
+
+    @property
+    def pending(self) -> int:
+        """How many leases wait for the GPU."""
+        return self._count
+
+    def give_back(self, table: LeaseTable, slot: int, streams: dict[int, object]) -> None:
+        """Give a lease back behind the work queued on `streams`; never waits."""
+        try:
+            with activated(self._ordinal):
+                busy = [s for s in streams if not is_capturing(s) and not is_idle(s)]
+                events = tuple(self._record(s) for s in busy)
+        except CudaError as error:
+            # A stream that was destroyed, or a broken context: wait for the whole GPU instead.
+            warnings.warn(
+                f"a stream that reads a frame could not be asked ({error}); its slot is kept until "
+                f"the GPU is idle",
+                CuframesWarning,
+                stacklevel=2,
+            )
+            self._post(_Pending(table, slot, None))
+            return
+        if events:
+            self._post(_Pending(table, slot, events))
+        else:
+            table.give_back(slot)
+
+    def _post(self, pending: _Pending) -> None:
+        self._count += 1
+        self._incoming.put(pending)
+
+    def _record(self, stream: int) -> Event:
+        try:
+            event = self._spare.get_nowait()
+        except queue.Empty:
+            event = Event()
+        event.record(stream)
+        return event
+
+    def _run(self) -> None:
+        waiting: list[_Pending] = []
+        pause = _FIRST_LOOK_SECONDS
+        while True:
+            try:
+                waiting.append(
+                    self._incoming.get(timeout=pause) if waiting else self._incoming.get()
+                )
+                pause = _FIRST_LOOK_SECONDS
+            except queue.Empty:
+                pause = min(pause * 1.5, _LAST_LOOK_SECONDS)
+            waiting = [pending for pending in waiting if not self._settle(pending)]
+
+    def _settle(self, pending: _Pending) -> bool:
+        """Give the slot back if the GPU has passed; False if not yet."""
+        try:
+            with activated(self._ordinal):
+                if pending.events is None:
+                    call("cuCtxSynchronize")
+                elif not all(event.passed() for event in pending.events):
+                    return False
+        except CudaError as error:
+            if error.name not in _CONTEXT_IS_LOST:
+                time.sleep(_LAST_LOOK_SECONDS)
+                return False
+            # Nothing runs on that GPU in this process any more, so nothing reads the slot.
+        for event in pending.events or ():
+            self._spare.put(event)
+        self._count -= 1
+        pending.table.give_back(pending.slot)
+        return True
+
+
+_CONTEXT_IS_LOST: Final = {
+    "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_CONTEXT_IS_DESTROYED",
+    "CUDA_ERROR_DEINITIALIZED", "CUDA_ERROR_ECC_UNCORRECTABLE", "CUDA_ERROR_ASSERT",
+    "CUDA_ERROR_MISALIGNED_ADDRESS", "CUDA_ERROR_INVALID_ADDRESS_SPACE", "CUDA_ERROR_INVALID_PC",
+    "CUDA_ERROR_HARDWARE_STACK_ERROR", "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+}  # fmt: skip
+"""Errors after which the context runs nothing any more ("sticky" errors, CUDA Driver API)."""
+
+
+@functools.cache
+def releaser(ordinal: int) -> Releaser:
+    """Return the one releaser of a GPU."""
+    return Releaser(ordinal)
+
+
+class StreamLease(Lease):
+    """The right to read one slot on a GPU."""
+
+    __slots__ = ("_ordinal", "_streams")
+
+    def __init__(self, table: LeaseTable, slot: int, ordinal: int) -> None:
+        super().__init__(table, slot)
+        self._ordinal = ordinal
+        # Handle to whatever keeps the stream alive until it is asked.
+        self._streams: dict[int, object] = {}
+
+    def touch(self) -> None:
+        """Note that work on CuPy's current stream may read the slot."""
+        self.record_stream(cupy.cuda.get_current_stream(self._ordinal))
+
+    def record_stream(self, stream: object) -> None:
+        """Note that work on `stream` reads the slot."""
+        self._streams[stream_handle(stream)] = stream
+
+    def __del__(self) -> None:
+        if sys.is_finalizing():
+            return  # the kernel gives everything back
+        self.touch()
+        releaser(self._ordinal).give_back(self._table, self._slot, self._streams)

@@ -1,0 +1,89 @@
+"""GPU memory as CuPy arrays."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, Protocol, runtime_checkable
+
+import cupy
+
+from cuframes_nb._views.geometry import rows_geometry
+from cuframes_nb.formats import FrameLayout, PlaneLayout
+
+__all__ = ["CudaPlanes", "LeasedArray"]
+
+_LEGACY_STREAM = 1
+"""DLPack in the array API standard: the stream None means CUDA's legacy default stream."""
+
+
+@runtime_checkable
+class _RecordsStreams(Protocol):
+    def record_stream(self, stream: object) -> None: ...
+
+
+class LeasedArray(cupy.ndarray):  # type: ignore[misc]  # cupy has no types
+    """A CuPy array on a leased slot: handing it on by DLPack tells the lease who reads.
+
+    It is a `cupy.ndarray` in every other way; results of computing with it are CuPy's own.
+    """
+
+    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
+        """Export, and have the slot wait for the consumer's stream before it goes back."""
+        owner = self.data.mem._owner  # noqa: SLF001  no other way to it
+        if stream != -1 and isinstance(owner, _RecordsStreams):
+            owner.record_stream(_LEGACY_STREAM if stream is None else stream)
+        return super().__dlpack__(stream=stream, **options)
+
+
+class CudaPlanes:
+    """Arrays on one slot in GPU memory; a :class:`~cuframes_nb._views.planes.PlaneSource`.
+
+    Parameters
+    ----------
+    address
+        The slot's first byte.
+    layout
+        Geometry of the frame in it.
+    ordinal
+        The GPU.
+    leased
+        Whether the arrays' owner is a lease.
+    """
+
+    __slots__ = ("_address", "_dtype", "_layout", "_ordinal", "_type", "device")
+
+    def __init__(self, address: int, layout: FrameLayout, ordinal: int, *, leased: bool) -> None:
+        self._address = address
+        self._layout = layout
+        self._ordinal = ordinal
+        self._dtype = cupy.dtype(layout.format.dtype)
+        self._type = LeasedArray if leased else cupy.ndarray
+        self.device = f"cuda:{ordinal}"
+
+    @property
+    def xp(self) -> ModuleType:
+        """CuPy."""
+        return cupy  # type: ignore[no-any-return]  # cupy has no types
+
+    def plane(self, index: int, owner: object) -> Any:
+        """Return plane `index`; the array keeps `owner` alive."""
+        plane: PlaneLayout = self._layout.planes[index]
+        return self._array(plane.offset, plane.shape, plane.strides, plane.end, owner)
+
+    def rows(self, owner: object) -> Any:
+        """Return all planes as one array of rows; the array keeps `owner` alive."""
+        offset, shape, strides = rows_geometry(self._layout)
+        return self._array(offset, shape, strides, self._layout.planes[-1].end, owner)
+
+    def _array(
+        self,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        end: int,
+        owner: object,
+    ) -> Any:
+        # The device is named: left to guess, CuPy would ask the driver for every array.
+        memory = cupy.cuda.UnownedMemory(self._address + offset, end - offset, owner, self._ordinal)
+        pointer = cupy.cuda.MemoryPointer(memory, 0)
+        return self._type(shape, self._dtype, pointer, strides)

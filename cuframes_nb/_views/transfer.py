@@ -1,0 +1,65 @@
+"""Copies between host and GPU arrays with rows of any pitch: one copy, no staging array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["to_gpu", "to_host"]
+
+
+def to_gpu(target: Any, source: NDArray[Any]) -> None:
+    """Copy a NumPy array into a CuPy array of the same shape, on the current stream.
+
+    `source` may be changed as soon as this returns.
+    """
+    source = _rows(source)
+    width = _row_bytes(source)
+    stream = cupy.cuda.get_current_stream(target.device.id)
+    with target.device:
+        cupy.cuda.runtime.memcpy2DAsync(
+            target.data.ptr,
+            target.strides[0],
+            source.ctypes.data,
+            source.strides[0],
+            width,
+            source.shape[0],
+            cupy.cuda.runtime.memcpyHostToDevice,
+            stream.ptr,
+        )
+        # Pageable memory is staged before the call returns, pinned memory is not.
+        stream.synchronize()
+
+
+def to_host(target: NDArray[Any], source: Any) -> None:
+    """Copy a CuPy array into a NumPy array of the same shape, behind the current stream's work."""
+    if source.strides[1:] != cupy.empty((1, *source.shape[1:]), source.dtype).strides[1:]:
+        source = cupy.ascontiguousarray(source)
+    stream = cupy.cuda.get_current_stream(source.device.id)
+    with source.device:
+        cupy.cuda.runtime.memcpy2DAsync(
+            target.ctypes.data,
+            target.strides[0],
+            source.data.ptr,
+            source.strides[0],
+            _row_bytes(target),
+            target.shape[0],
+            cupy.cuda.runtime.memcpyDeviceToHost,
+            stream.ptr,
+        )
+        stream.synchronize()
+
+
+def _rows(array: NDArray[Any]) -> NDArray[Any]:
+    """Return `array` with contiguous rows, copied only if they are not."""
+    expected = np.empty((1, *array.shape[1:]), array.dtype).strides[1:]
+    if array.strides[1:] == expected and array.strides[0] > 0:
+        return array
+    return np.ascontiguousarray(array)
+
+
+def _row_bytes(array: NDArray[Any]) -> int:
+    return int(np.prod(array.shape[1:], dtype=np.int64)) * array.itemsize

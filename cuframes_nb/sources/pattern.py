@@ -1,0 +1,167 @@
+"""A moving test pattern with the frame's number in it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuframes_nb._api.slot import WritableSlot
+from cuframes_nb.color import ColorSpec
+from cuframes_nb.convert import from_rgb
+from cuframes_nb.errors import InvalidArgumentError
+from cuframes_nb.formats import FrameLayout, PixelFormat
+from cuframes_nb.sources.playing import Source
+
+__all__ = ["Pattern", "read_stamp"]
+
+_BITS: Final = 32
+_LARGEST_CELL: Final = 16
+_STEP: Final = 8
+"""Pixels that the box moves from frame to frame."""
+
+_BARS: Final = (
+    (191, 191, 191), (191, 191, 0), (0, 191, 191), (0, 191, 0),
+    (191, 0, 191), (191, 0, 0), (0, 0, 191), (16, 16, 16),
+)  # fmt: skip
+"""Colour bars of 75 %, from white to black."""
+
+
+class Pattern(Source):
+    """Colour bars, a box that bounces, and the frame's number as a row of black and white cells.
+
+    Drawn with the array module of the publisher: on a GPU nothing but the number is uploaded.
+
+    Parameters
+    ----------
+    width, height
+        Size in pixels; may be odd.
+    format
+        Any pixel format that a publisher takes.
+    fps
+        Frames per second.
+    color
+        What the code values mean; by default what untagged video is taken to be.
+    frames
+        How many, None without end. They are numbered from 0.
+    """
+
+    def __init__(
+        self,
+        width: int = 1280,
+        height: int = 720,
+        *,
+        format: str = "nv12",  # noqa: A002  the field's word
+        fps: float = 30.0,
+        color: ColorSpec | None = None,
+        frames: int | None = None,
+    ) -> None:
+        if not fps > 0:
+            raise InvalidArgumentError(f"fps is {fps!r}; a pattern needs a positive rate")
+        self.width, self.height, self.format, self.fps = width, height, format, fps
+        self.color = color
+        self._frames = frames
+        self._side = max(2, min(width, height) // 4 // 2 * 2)
+        spec = color or ColorSpec.assume(height, yuv=PixelFormat.parse(format).is_yuv)
+        self._paint = _Paint(format, spec)
+        self._bars = self._paint.planes(_bars(width, height))
+        self._box = self._paint.planes(np.full((self._side, self._side, 3), 255, np.uint8))
+        self._there: tuple[ModuleType, list[Any], list[Any]] | None = None
+
+    def frames(self) -> Iterator[tuple[int, Any]]:
+        """Yield times and numbers."""
+        numbers = itertools.count() if self._frames is None else range(self._frames)
+        for number in numbers:
+            yield int(number * 1e9 / self.fps), number
+
+    def write(self, slot: WritableSlot, frame: Any) -> None:
+        """Draw the frame of number `frame` into `slot`."""
+        bars, box = self._on(slot.xp)
+        x = _bounce(frame * _STEP, self.width - self._side)
+        y = _bounce(frame * _STEP // 2, self.height - self._side)
+        planes = slot.planes
+        for plane, bar, patch in zip(planes, bars, box, strict=True):
+            plane[...] = bar
+            half = self.height // plane.shape[0] if plane.shape[0] < self.height else 1
+            top, left = y // half, x // half
+            target = plane[top : top + patch.shape[0], left : left + patch.shape[1]]
+            target[...] = patch[: target.shape[0], : target.shape[1]]
+        stamp = self._paint.stamp(frame, self.width, self.height)
+        planes[0][: stamp.shape[0], : stamp.shape[1]] = slot.xp.asarray(stamp)
+
+    def _on(self, xp: ModuleType) -> tuple[list[Any], list[Any]]:
+        """Return bars and box on the memory of `xp`."""
+        if self._there is None or self._there[0] is not xp:
+            bars = [xp.asarray(plane) for plane in self._bars]
+            self._there = (xp, bars, [xp.asarray(plane) for plane in self._box])
+        return self._there[1:]
+
+
+class _Paint:
+    """RGB in the planes of one format and colour."""
+
+    def __init__(self, format_: str, color: ColorSpec) -> None:
+        self._format = format_
+        self._color = color
+        black, white = (self.planes(np.full((2, 2, 3), level, np.uint8))[0] for level in (0, 255))
+        self._levels = (black[0, 0], white[0, 0])
+
+    def planes(self, rgb: NDArray[np.uint8]) -> list[NDArray[Any]]:
+        layout = FrameLayout.make(self._format, rgb.shape[1], rgb.shape[0])
+        planes = [np.empty(plane.shape, layout.format.dtype) for plane in layout.planes]
+        from_rgb(rgb, planes, self._format, self._color)
+        return planes
+
+    def stamp(self, number: int, width: int, height: int) -> NDArray[Any]:
+        """Return the cells that say `number`, lowest bit first, as pixels of the first plane."""
+        bits, cell = _cells(width, height)
+        black, white = self._levels
+        row = np.stack([white if number >> bit & 1 else black for bit in range(bits)])
+        return row[None].repeat(cell, axis=0).repeat(cell, axis=1)
+
+
+def read_stamp(plane: Any) -> int:
+    """Return the number in a frame of a `Pattern`.
+
+    Parameters
+    ----------
+    plane
+        The frame's first plane (``frame.y``) or its RGB image, of the size it was drawn in. Of
+        sizes under 32 pixels only the lowest bits fit, as many as the frame is wide.
+    """
+    height, width = plane.shape[:2]
+    bits, cell = _cells(width, height)
+    samples = plane[cell // 2, cell // 2 : bits * cell : cell]
+    if samples.ndim > 1:
+        samples = samples[:, 0]
+    if hasattr(samples, "get"):
+        samples = samples.get()  # the few samples, from the GPU
+    middle = 1 << (8 * samples.dtype.itemsize - 1)
+    return sum(1 << bit for bit, level in enumerate(samples) if level >= middle)
+
+
+def _cells(width: int, height: int) -> tuple[int, int]:
+    """Return how many bits there are, and the side of a cell in pixels."""
+    return min(_BITS, width), max(1, min(_LARGEST_CELL, width // _BITS, height))
+
+
+def _bars(width: int, height: int) -> NDArray[np.uint8]:
+    """Return the background as RGB; neutral under the stamp, whose luma alone is drawn."""
+    columns = np.arange(width) * len(_BARS) // width
+    rgb = np.broadcast_to(np.array(_BARS, np.uint8)[columns], (height, width, 3)).copy()
+    bits, cell = _cells(width, height)
+    rgb[: cell + cell % 2, : bits * cell + 1] = 0
+    return rgb
+
+
+def _bounce(way: int, room: int) -> int:
+    """Return where between 0 and `room` one is who went `way` to and fro; an even number."""
+    room = room // 2 * 2
+    if room <= 0:
+        return 0
+    way %= 2 * room
+    return min(way, 2 * room - way) // 2 * 2
