@@ -44,29 +44,18 @@ class Frame:
         Presentation time in nanoseconds of CLOCK_MONOTONIC.
     published_ns : int
         When it was published, the same clock.
-    format : PixelFormat
-        Pixel format; equal to its name as a string.
-    width, height : int
-        Size in pixels.
-    color : ColorSpec
-        What the code values mean.
     """
 
     __slots__ = (
         "__weakref__",
         "_lease",
-        "_owned",
         "_pid",
         "_planes",
         "_ring",
-        "color",
-        "format",
-        "height",
         "key",
         "pts_ns",
         "published_ns",
         "seq",
-        "width",
     )
 
     def __init__(
@@ -79,15 +68,9 @@ class Frame:
     ) -> None:
         self.key = key
         self.seq, self.pts_ns, self.published_ns = record
-        layout = ring.layout
-        self.format: PixelFormat = layout.format
-        self.width = layout.width
-        self.height = layout.height
-        self.color: ColorSpec = ring.color
         self._ring = ring
         self._planes: PlaneSource | None = planes
         self._lease = lease
-        self._owned = lease is None
         self._pid = os.getpid()
 
     # --- Pixels -----------------------------------------------------------------------------------
@@ -186,6 +169,26 @@ class Frame:
             return convert.to_rgb(planes, self.format, self.color, **arguments)
 
     # --- Facts ------------------------------------------------------------------------------------
+
+    @property
+    def format(self) -> PixelFormat:
+        """Pixel format; equal to its name as a string."""
+        return self._ring.layout.format
+
+    @property
+    def width(self) -> int:
+        """Width in pixels."""
+        return self._ring.layout.width
+
+    @property
+    def height(self) -> int:
+        """Height in pixels."""
+        return self._ring.layout.height
+
+    @property
+    def color(self) -> ColorSpec:
+        """What the code values mean."""
+        return self._ring.color
 
     @property
     def age_ns(self) -> int:

@@ -183,7 +183,8 @@ class Subscriber:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         waits = completion_waits()
-        with self._alone():
+        self._begin()
+        try:
             while True:
                 taken = self._try_next()
                 if taken is not None:
@@ -197,6 +198,8 @@ class Subscriber:
                     self._session.wait(None if deadline is None else deadline - time.monotonic())
                 elif pause:
                     time.sleep(pause)
+        finally:
+            self._busy.release()
 
     def latest(self) -> Frame | None:
         """Return the newest frame, seen before or not; None before the first. Does not wait.
@@ -206,11 +209,14 @@ class Subscriber:
         PublisherGoneError, LeaseLimitError, InUseError, ClosedError
             As `next`.
         """
-        with self._alone():
+        self._begin()
+        try:
             if self._session is None and time.monotonic() >= self._retry_at:
                 self._connect(time.monotonic() + _NO_WAIT_HANDSHAKE_SECONDS)
             taken = self._look_following(newest=True, after=0)
             return None if taken is None else self._hand_out(taken)
+        finally:
+            self._busy.release()
 
     def __iter__(self) -> Iterator[Frame]:
         """Yield frames as they come; each is released when the next is asked for.
@@ -400,7 +406,8 @@ class Subscriber:
         import asyncio
 
         waits = completion_waits()
-        with self._alone():
+        self._begin()
+        try:
             while True:
                 taken = self._try_next()
                 if taken is not None:
@@ -415,10 +422,13 @@ class Subscriber:
                     await _readable(self._session)
                 else:
                     await asyncio.sleep(pause)
+        finally:
+            self._busy.release()
 
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        check_process(self._pid, f"the subscriber of stream {str(self._address)!r}")
+    def _begin(self) -> None:
+        """Start to use the subscriber alone; whoever calls this releases ``_busy`` at the end."""
+        if os.getpid() != self._pid:
+            check_process(self._pid, f"the subscriber of stream {str(self._address)!r}")
         if self._closed:
             raise ClosedError(f"the subscriber of stream {str(self._address)!r} was closed")
         if not self._busy.acquire(blocking=False):
@@ -426,10 +436,6 @@ class Subscriber:
                 f"another thread or task is waiting on this subscriber of stream "
                 f"{str(self._address)!r}: subscribe once more for this one"
             )
-        try:
-            yield
-        finally:
-            self._busy.release()
 
     # --- Connecting -------------------------------------------------------------------------------
 

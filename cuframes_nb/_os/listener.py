@@ -8,6 +8,8 @@ import os
 import socket
 from pathlib import Path
 
+from cuframes_nb._os.credentials import group_name
+from cuframes_nb._os.credentials import user_name
 from cuframes_nb._os.forks import close_in_child
 from cuframes_nb._os.packets import PacketSocket
 from cuframes_nb._os.runtime_dir import directory_lock, publisher_dir, socket_path
@@ -91,11 +93,21 @@ class Listener:
         finally:
             os.umask(mask)
         if gid is not None:
-            os.chown(self.path, -1, gid)
-            self.path.chmod(0o660)
+            self._widen(gid)
         info = self.path.lstat()
         self._identity = (info.st_dev, info.st_ino)
         self._sock.listen(_BACKLOG)
+
+    def _widen(self, gid: int) -> None:
+        try:
+            os.chown(self.path, -1, gid)
+            self.path.chmod(0o660)
+        except OSError as error:
+            self.path.unlink()
+            raise AccessDeniedError(
+                f"the socket {self.path} cannot be opened to group {group_name(gid)} "
+                f"({error.strerror}): only a member of that group, or root, can do that"
+            ) from error
 
 
 def _make_room(path: Path, key: str) -> None:
@@ -110,8 +122,8 @@ def _make_room(path: Path, key: str) -> None:
         )
     if info.st_uid != os.geteuid():
         raise AccessDeniedError(
-            f"the socket {path} belongs to uid {info.st_uid}, not to this process's {os.geteuid()}: "
-            f"publish under another key, or as that user"
+            f"the socket {path} belongs to user {user_name(info.st_uid)}, not to "
+            f"{user_name(os.geteuid())}: publish under another key, or as that user"
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
         probe.settimeout(0)

@@ -39,6 +39,7 @@ class LeaseTable:
         self._fd = fd
         self._locks = [ReadLock(slot * LOCK_STRIDE + index, 1) for slot in range(slots)]
         self._counts = [0] * slots
+        self._held = 0
         self._on_idle = on_idle
         self._mutex = threading.Lock()
         self._notes: deque[int] = deque()
@@ -47,10 +48,14 @@ class LeaseTable:
     def take(self, slot: int) -> bool:
         """Take a lease on `slot`; False if the publisher is writing it."""
         with self._mutex:
-            taken = self._counts[slot] > 0 or self._locks[slot].try_acquire(self._fd.fileno())
-            self._counts[slot] += taken
-        self._settle()
-        return taken
+            if not self._counts[slot]:
+                if not self._locks[slot].try_acquire(self._fd.fileno()):
+                    return False
+                self._held += 1
+            self._counts[slot] += 1
+        if self._notes:
+            self._settle()
+        return True
 
     def give_back(self, slot: int) -> None:
         """Give one lease on `slot` back; never waits, and may be called from a finalizer."""
@@ -64,7 +69,7 @@ class LeaseTable:
     @property
     def held(self) -> int:
         """How many slots are leased."""
-        return sum(count > 0 for count in self._counts)
+        return self._held
 
     def retire(self) -> None:
         """Hand out no more; close when the last lease is back."""
@@ -86,11 +91,13 @@ class LeaseTable:
 
     def _unlock(self, slot: int) -> None:
         self._counts[slot] -= 1
-        if not self._counts[slot] and not self._fd.closed:
-            self._locks[slot].release(self._fd.fileno())
+        if not self._counts[slot]:
+            self._held -= 1
+            if not self._fd.closed:  # in a forked child it is, and the lock is the parent's
+                self._locks[slot].release(self._fd.fileno())
 
     def _close_if_idle(self) -> None:
-        if self._retired and not any(self._counts) and not self._fd.closed:
+        if self._retired and not self._held and not self._fd.closed:
             self._on_idle()
 
 

@@ -81,7 +81,8 @@ def memory_of(name: str, array: Any) -> str:
     """Return ``"numpy"`` or ``"cupy"``: the library that an array belongs to."""
     if isinstance(array, np.ndarray):
         return "numpy"
-    if type(array).__module__.partition(".")[0] == "cupy":
+    # Asked of every class, so that subclasses count, and without importing CuPy.
+    if any(kind.__module__.partition(".")[0] == "cupy" for kind in type(array).__mro__):
         return "cupy"
     raise InvalidArgumentError(
         f"{name} is a {type(array).__module__}.{type(array).__qualname__}; pass a NumPy or CuPy "

@@ -21,11 +21,8 @@ Writer: TypeAlias = Callable[[WritableSlot, Planes], None]
 def write_as_they_are(slot: WritableSlot, planes: Planes) -> None:
     """Write planes that the decoder lays out as the slot does."""
     for target, plane in zip(slot.planes, planes, strict=True):
-        rows = plane[: target.shape[0], : _row_items(target)]
-        if isinstance(target, np.ndarray):
-            target[...] = rows.reshape(target.shape)
-        else:
-            _upload(target, rows)
+        items = target.size // target.shape[0]
+        _copy(target, plane[: target.shape[0], :items].reshape(target.shape))
 
 
 def write_planar(shift: int) -> Writer:
@@ -33,7 +30,10 @@ def write_planar(shift: int) -> Writer:
 
     def write(slot: WritableSlot, planes: Planes) -> None:
         luma, chroma = slot.planes
-        _interleave(luma[..., None], planes[:1], shift)
+        if shift:
+            _interleave(luma[..., None], planes[:1], shift)
+        else:
+            _copy(luma, planes[0][: luma.shape[0], : luma.shape[1]])
         _interleave(chroma, planes[1:], shift)
 
     return write
@@ -41,45 +41,23 @@ def write_planar(shift: int) -> Writer:
 
 def _interleave(target: Any, planes: Planes, shift: int) -> None:
     """Write each of `planes` as one component of `target`."""
-    rows, columns, components = target.shape
-    cut = [plane[:rows, :columns] for plane in planes]
+    rows, columns, _ = target.shape
+    host = target if isinstance(target, np.ndarray) else np.empty(target.shape, target.dtype)
+    for component, plane in enumerate(planes):
+        samples = plane[:rows, :columns]
+        if shift:
+            np.left_shift(samples, shift, out=host[..., component])
+        else:
+            host[..., component] = samples
+    if host is not target:
+        _copy(target, host)
+
+
+def _copy(target: Any, source: NDArray[Any]) -> None:
+    """Copy into a slot's plane, on the host or up to the GPU."""
     if isinstance(target, np.ndarray):
-        for component, samples in enumerate(cut):
-            _move(target[..., component], samples, shift)
-    elif components == 1 and not shift:
-        _upload(target, cut[0])
+        target[...] = source
     else:
-        host = np.empty(target.shape, target.dtype)
-        _interleave(host, cut, shift)
-        _upload(target, host)
+        from cuframes_nb._views.transfer import to_gpu
 
-
-def _move(target: NDArray[Any], samples: NDArray[Any], shift: int) -> None:
-    if shift:
-        np.left_shift(samples, shift, out=target)
-    else:
-        target[...] = samples
-
-
-def _upload(target: Any, rows: NDArray[Any]) -> None:
-    """Copy rows of any pitch to rows of any pitch on the GPU, on CuPy's current stream.
-
-    From memory that is not page-locked the driver returns once it has read the source.
-    """
-    import cupy
-
-    runtime = cupy.cuda.runtime
-    runtime.memcpy2DAsync(
-        target.data.ptr,
-        target.strides[0],
-        rows.ctypes.data,
-        rows.strides[0],
-        _row_items(target) * target.itemsize,
-        target.shape[0],
-        runtime.memcpyHostToDevice,
-        cupy.cuda.get_current_stream().ptr,
-    )
-
-
-def _row_items(target: Any) -> int:
-    return int(target.size // target.shape[0])
+        to_gpu(target, source)

@@ -86,8 +86,8 @@ class Pattern(Source):
         planes = slot.planes
         for plane, bar, patch in zip(planes, bars, box, strict=True):
             plane[...] = bar
-            half = self.height // plane.shape[0] if plane.shape[0] < self.height else 1
-            top, left = y // half, x // half
+            scale = -(-self.height // plane.shape[0])
+            top, left = y // scale, x // scale
             target = plane[top : top + patch.shape[0], left : left + patch.shape[1]]
             target[...] = patch[: target.shape[0], : target.shape[1]]
         stamp = self._paint.stamp(frame, self.width, self.height)

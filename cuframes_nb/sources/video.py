@@ -135,10 +135,10 @@ class VideoFile(Source):
         except self._av.error.FFmpegError as error:
             raise self._unreadable(error) from error
 
-    def _unreadable(self, error: Exception) -> Exception:
+    def _unreadable(self, error: Any) -> Exception:  # PyAV's, each with errno and strerror
         if isinstance(error, OSError):
             return OSError(error.errno, error.strerror, self._path)
-        return InvalidArgumentError(f"{self._path} cannot be read as video: {error}")
+        return InvalidArgumentError(f"{self._path} cannot be read as video: {error.strerror}")
 
     def _look_at(self, frame: Any) -> None:
         self.width, self.height = frame.width, frame.height

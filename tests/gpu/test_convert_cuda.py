@@ -42,7 +42,7 @@ def frame(fmt, width, height, paddings=(0, 0), seed=0):
     planes = []
     for shape, padding in zip(fmt.plane_shapes(width, height), paddings, strict=False):
         plane = strided(shape, fmt.dtype, padding)
-        plane.set(rng.integers(0, 2 ** (8 * fmt.itemsize), shape).astype(fmt.dtype))
+        plane[...] = cupy.asarray(rng.integers(0, 2 ** (8 * fmt.itemsize), shape).astype(fmt.dtype))
         planes.append(plane)
     return tuple(planes)
 

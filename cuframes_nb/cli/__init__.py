@@ -1,0 +1,85 @@
+"""The command line, ``cuframes-nb``: a command a module, imported when it is run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import cuframes_nb
+from cuframes_nb.cli import bench, demo
+from cuframes_nb.errors import CuframesError
+
+__all__ = ["main"]
+
+_ABOUT: Final = """\
+Live video frames shared between processes without a copy.
+
+One process publishes frames under a key; any number of others subscribe to that key and get NumPy
+or CuPy arrays on the very memory the frames were written to."""
+
+_EXAMPLES: Final = """\
+start here:
+  cuframes-nb demo                   a film, published and watched by two processes
+  cuframes-nb demo --video me.mp4    the same with a film of yours
+  cuframes-nb bench --quick          what it costs on this machine
+
+'cuframes-nb COMMAND --help' explains a command.
+
+environment:
+  CUFRAMES_RUNTIME_DIR   where the streams' sockets are
+  CUFRAMES_DEVICE        GPU to use: UUID, its beginning, PCI bus id or CUDA ordinal"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Parameters
+    ----------
+    argv
+        Arguments without the program's name; by default those of the process.
+
+    Returns
+    -------
+    int
+        0 if it went well, 1 after an error (told in one line on stderr), 130 after Ctrl-C.
+
+    Raises
+    ------
+    SystemExit
+        With 2 if the arguments are wrong, with 0 after ``--help``.
+    """
+    args = _parser().parse_args(argv)
+    try:
+        return int(args.run(args))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # whoever read our output has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (CuframesError, OSError) as error:
+        print(f"cuframes-nb: {_one_line(error)}", file=sys.stderr)
+        return 1
+
+
+def _one_line(error: Exception) -> str:
+    text = str(error)
+    if isinstance(error, OSError) and not isinstance(error, CuframesError) and error.filename:
+        text = f"{error.filename}: {error.strerror}"
+    return " ".join(text.split())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cuframes-nb",
+        description=_ABOUT,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=cuframes_nb.__version__)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in (demo, bench):
+        command.add_parser(commands)
+    return parser

@@ -1,0 +1,519 @@
+"""Frames on the GPU from one process to another."""
+
+import gc
+import os
+import signal
+import time
+from pathlib import Path
+
+import cupy as cp
+import numpy as np
+import pytest
+
+import cuframes_nb as cf
+from tests.helpers import gpu as pixels
+from tests.helpers.children import child
+from tests.helpers.gpu import Latch
+
+
+@pytest.fixture
+def pub():
+    with cf.Publisher("cam1", width=640, height=360, memory="cuda") as publisher:
+        yield publisher
+
+
+def publish(pub, stream=None):
+    with stream or cp.cuda.Stream.null:
+        slot = pub.acquire()
+        pixels.fill(slot)
+        return pub.publish(slot)
+
+
+def until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.001)
+
+
+def test_info_says_how_the_memory_is_shared(pub):
+    info = pub.info
+    assert info.memory == "cuda-vmm"
+    assert info.completion == "gpu", info.completion_reason
+    assert info.device == cf.devices()[0].uuid
+    assert info.copies == 0
+
+
+def test_auto_takes_the_gpu():
+    with cf.Publisher("auto", width=64, height=64) as pub:
+        assert pub.info.memory == "cuda-vmm"
+
+
+def test_arrays_are_cupy_arrays_on_the_slot(pub):
+    # lifetime.md, 4
+    with cf.subscribe("cam1") as sub:
+        publish(pub)
+        with sub.next(5) as frame:
+            assert isinstance(frame.y, cp.ndarray)
+            assert frame.y.shape == (360, 640)
+            assert frame.uv.shape == (180, 320, 2)
+            assert frame.array.shape == (540, 640)
+            assert frame.y.data.ptr == frame.array.data.ptr
+            assert frame.y.strides == (768, 1)
+            assert frame.uv.data.ptr - frame.y.data.ptr == 768 * 360
+            assert frame.device == "cuda:0"
+            assert pixels.wrong_pixels(frame) == 0
+
+
+def test_both_processes_look_at_the_same_memory(pub):
+    # What the publisher writes after the frame was taken shows in the subscriber's array: there is
+    # no copy between them. (A publisher must not do this; here it proves the point.)
+    with cf.subscribe("cam1") as sub:
+        slot = pub.acquire()
+        pixels.fill(slot)
+        view = slot.y
+        pub.publish(slot)
+        frame = sub.next(5)
+        y = frame.y
+        view.fill(200)
+        cp.cuda.runtime.deviceSynchronize()
+        assert int(y.min()) == 200
+        assert y.data.ptr != view.data.ptr  # two mappings of one allocation
+        del frame, y, view, slot
+
+
+def test_taking_a_frame_moves_no_memory(pub):
+    # lifetime.md, 4: no copy of the driver's between publish and the array in hand.
+    with cf.subscribe("cam1") as sub:
+        publish(pub)
+        frame = sub.next(5)
+        cp.cuda.runtime.deviceSynchronize()
+        used = cp.get_default_memory_pool().used_bytes()
+        arrays = (frame.y, frame.uv, frame.array)
+        assert cp.get_default_memory_pool().used_bytes() == used
+        del arrays, frame
+
+
+def test_a_frame_that_is_not_complete_is_not_handed_out(pub):
+    # lifetime.md, 5
+    stream = cp.cuda.Stream(non_blocking=True)
+    with cf.subscribe("cam1") as sub:
+        publish(pub)
+        assert sub.next(5).seq == 1
+        latch = Latch(stream)
+        assert publish(pub, stream) == 2  # returned although the stream is held
+        with pytest.raises(cf.FrameTimeout):
+            sub.next(0.2)
+        assert sub.latest().seq == 1
+        latch.open()
+        with sub.next(10) as frame:
+            assert frame.seq == 2
+            assert pixels.wrong_pixels(frame) == 0
+
+
+def test_a_slot_the_gpu_still_writes_is_not_acquired_again():
+    stream = cp.cuda.Stream(non_blocking=True)
+    with cf.Publisher("cam1", width=64, height=64, memory="cuda", ring_size=3) as pub:
+        latch = Latch(stream)
+        for _ in range(3):
+            publish(pub, stream)
+        with pytest.raises(cf.RingFullError, match="GPU has not finished"):
+            pub.acquire()
+        latch.open()
+        stream.synchronize()
+        until(lambda: pub.write(np.zeros((96, 64), np.uint8)) is not None)
+
+
+def test_a_discarded_slot_waits_for_its_work_too():
+    stream = cp.cuda.Stream(non_blocking=True)
+    with cf.Publisher("cam1", width=64, height=64, memory="cuda", ring_size=2) as pub:
+        publish(pub)
+        latch = Latch(stream)
+        with stream, pytest.raises(KeyError), pub.acquire() as slot:
+            pixels.fill(slot)
+            raise KeyError
+        with pytest.raises(cf.RingFullError):
+            pub.acquire()
+        latch.open()
+        stream.synchronize()
+        until(lambda: pub.stats.slots_leased == 0)
+        publish(pub)
+
+
+def test_a_lease_with_queued_kernels_is_not_given_back(pub):
+    # lifetime.md, 1: tested with a kernel that holds the stream.
+    stream = cp.cuda.Stream(non_blocking=True)
+    with cf.subscribe("cam1") as sub:
+        publish(pub)
+        frame = sub.next(5)
+        latch = Latch(stream)
+        with stream:
+            wrong = pixels.check(frame)
+            frame.release()
+        del frame
+        gc.collect()
+        for _ in range(12):
+            publish(pub)
+        assert pub.stats.slots_leased == 1
+        assert sub.stats.leases == 1
+        latch.open()
+        until(lambda: pub.stats.slots_leased == 0)
+        assert int(wrong[0]) == 0
+
+
+def test_the_stream_on_which_the_last_array_dies_counts(pub):
+    stream = cp.cuda.Stream(non_blocking=True)
+    with cf.subscribe("cam1") as sub:
+        publish(pub)
+        frame = sub.next(5)
+        y = frame.y
+        y.sum()  # a kernel's first use loads it, which waits for the whole GPU
+        frame.release()
+        latch = Latch(stream)
+        with stream:
+            total = y.sum()
+            del y
+        assert pub.stats.slots_leased == 1
+        latch.open()
+        until(lambda: pub.stats.slots_leased == 0)
+        assert int(total) == 640 * 360
+
+
+def test_a_recorded_stream_counts(pub):
+    side = cp.cuda.Stream(non_blocking=True)
+    with cf.subscribe("cam1") as sub:
+        publish(pub)
+        frame = sub.next(5)
+        latch = Latch(side)
+        frame.record_stream(side)
+        frame.release()
+        assert pub.stats.slots_leased == 1
+        latch.open()
+        until(lambda: pub.stats.slots_leased == 0)
+
+
+def test_a_lease_without_work_goes_back_at_once(pub):
+    with cf.subscribe("cam1") as sub:
+        publish(pub)
+        frame = sub.next(5)
+        cp.cuda.runtime.deviceSynchronize()
+        frame.release()
+        assert pub.stats.slots_leased == 0
+
+
+def test_results_of_computing_do_not_hold_the_slot(pub):
+    with cf.subscribe("cam1") as sub:
+        publish(pub)
+        frame = sub.next(5)
+        results = [frame.y + 1, frame.y.copy(), frame.y.astype(cp.float32), cp.sqrt(frame.y)]
+        cp.cuda.runtime.deviceSynchronize()
+        frame.release()
+        until(lambda: pub.stats.slots_leased == 0)
+        assert int(results[0][0, 0]) == 2
+
+
+def test_slices_hold_the_slot(pub):
+    # lifetime.md, 6
+    with cf.subscribe("cam1") as sub:
+        publish(pub)
+        frame = sub.next(5)
+        part = frame.y[10:20, ::2]
+        frame.release()
+        for _ in range(9):
+            publish(pub)
+        assert pub.stats.slots_leased == 1
+        assert int(part.min()) == int(part.max()) == 1
+        del part
+        until(lambda: pub.stats.slots_leased == 0)
+
+
+@pytest.mark.foreign_fds("torch keeps descriptors of its own")
+def test_torch_gets_the_memory_and_its_stream_is_waited_for(pub):
+    torch = pytest.importorskip("torch")
+    stream = torch.cuda.Stream()
+    with cf.subscribe("cam1") as sub:
+        publish(pub)
+        frame = sub.next(5)
+        with torch.cuda.stream(stream):
+            tensor = torch.from_dlpack(frame.y)
+            assert tensor.data_ptr() == frame.y.data.ptr
+            tensor.sum()  # loads the kernel
+            latch = Latch(cp.cuda.Stream.from_external(stream))
+            total = tensor.sum()
+        del tensor
+        frame.release()
+        del frame
+        gc.collect()
+        assert pub.stats.slots_leased == 1
+        latch.open()
+        until(lambda: pub.stats.slots_leased == 0)
+        assert int(total) == 640 * 360
+
+
+def test_jax_gets_the_memory(pub):
+    jax = pytest.importorskip("jax")
+    with cf.Publisher("tight", width=512, height=64, format="gray8", memory="cuda") as tight:
+        publish(tight)
+        with cf.subscribe("tight") as sub:
+            frame = sub.next(5)
+            array = jax.dlpack.from_dlpack(frame.y)
+            assert int(array.max()) == 1
+            assert array.unsafe_buffer_pointer() == frame.y.data.ptr
+            del array
+            frame.release()
+            until(lambda: tight.stats.slots_leased == 0)
+
+
+def test_a_write_needs_to_be_asked_for(pub):
+    # lifetime.md, 9
+    with cf.subscribe("cam1", writable=True) as sub:
+        publish(pub)
+        with sub.next(5) as frame:
+            frame.y.fill(77)
+            assert int(frame.y.min()) == 77
+
+
+def write_without_asking(link):
+    sub = cf.subscribe("cam1")
+    frame = sub.next(10)
+    try:
+        frame.y.fill(3)
+        cp.cuda.runtime.deviceSynchronize()
+    except cp.cuda.runtime.CUDARuntimeError as error:
+        link.say("refused", error=str(error))
+        os._exit(0)  # its context is broken: nothing more can be done with that GPU here
+    link.say("written")
+
+
+def test_a_write_that_was_not_asked_for_harms_only_its_writer(pub):
+    # lifetime.md, 9
+    with cf.subscribe("cam1") as sub:
+        publish(pub)
+        with child(write_without_asking) as other:
+            assert "illegal" in other.expect("refused", seconds=60)["error"].lower()
+            with sub.next(5) as frame:
+                assert pixels.wrong_pixels(frame) == 0
+        publish(pub)
+        with sub.next(5) as frame:
+            assert pixels.wrong_pixels(frame) == 0
+
+
+def test_reconfigure_and_kept_arrays(pub):
+    with cf.subscribe("cam1") as sub:
+        publish(pub)
+        kept = sub.next(5).y
+        pub.reconfigure(width=320, height=180)
+        publish(pub)
+        with sub.next(5) as frame:
+            assert frame.y.shape == (180, 320)
+            assert pixels.wrong_pixels(frame) == 0
+        assert kept.shape == (360, 640)
+        assert int(kept.min()) == int(kept.max()) == 1
+        del kept
+
+
+def test_arrays_outlive_subscriber_and_publisher():
+    with cf.Publisher("cam1", width=64, height=64, memory="cuda") as pub:
+        sub = cf.subscribe("cam1")
+        publish(pub)
+        y = sub.next(5).y
+        sub.close()
+    assert int(y.min()) == int(y.max()) == 1
+
+
+@pytest.mark.parametrize("source", ["numpy rows", "numpy planes", "cupy rows", "torch", "rgb"])
+def test_write_takes_frames_from_any_memory(pub, source):
+    rows = np.arange(540 * 640, dtype=np.uint8).reshape(540, 640)
+    y, uv = rows[:360], rows[360:].reshape(180, 320, 2)
+    if source == "torch":
+        torch = pytest.importorskip("torch")
+    given = {
+        "numpy rows": lambda: rows,
+        "numpy planes": lambda: [np.pad(y, ((0, 0), (0, 7)))[:, :640], uv],
+        "cupy rows": lambda: cp.asarray(rows),
+        "torch": lambda: torch.from_numpy(rows.copy()).cuda(),
+        "rgb": lambda: np.full((360, 640, 3), 128, np.uint8),
+    }[source]()
+    with cf.subscribe("cam1") as sub:
+        assert pub.write(given) == 1
+        with sub.next(5) as frame:
+            if source == "rgb":
+                assert abs(int(frame.uv.mean()) - 128) <= 1
+            else:
+                assert (cp.asnumpy(frame.array) == rows).all()
+
+
+def test_rgb_on_the_gpu_equals_the_cpu(pub):
+    rows = np.random.default_rng(1).integers(0, 256, (540, 640), np.uint8)
+    with cf.subscribe("cam1") as sub:
+        pub.write(rows)
+        frame = sub.next(5)
+        from cuframes_nb import convert
+
+        on_gpu = cp.asnumpy(frame.rgb()).astype(int)
+        on_cpu = convert.to_rgb(
+            [cp.asnumpy(p) for p in frame.planes], frame.format, frame.color
+        ).astype(int)
+        assert abs(on_gpu - on_cpu).max() <= 1
+        stream = cp.cuda.Stream(non_blocking=True)
+        again = frame.rgb(stream=stream)
+        stream.synchronize()
+        assert (cp.asnumpy(again) == on_gpu).all()
+        copy = frame.copy()
+        frame.release()
+        publish(pub)
+        assert (cp.asnumpy(copy.array) == rows).all()
+
+
+def reader(link, *, slow, frames):
+    """Check every frame that comes; say what was seen."""
+    with cf.subscribe("cam1", timeout=30) as sub:
+        link.say("ready")
+        bad = cp.zeros(1, cp.uint32)
+        seen = 0
+        try:
+            while seen < frames:
+                frame = sub.next(20)
+                bad += pixels.check(frame, repeat=400 if slow else 4)
+                frame.release()
+                seen += 1
+        except cf.FrameTimeout:
+            pass
+        link.say("done", bad=int(bad[0]), seen=seen, stats=sub.stats._asdict())
+
+
+def test_no_frame_is_torn_with_fast_slow_stopped_and_killed_readers():
+    # lifetime.md, 1, 2 and 3
+    with cf.Publisher("cam1", width=1280, height=720, memory="cuda", ring_size=6) as pub:
+        stop = False
+        names = [False, False, True]
+        import contextlib
+        import threading
+
+        published = dropped = 0
+
+        def run():
+            nonlocal published, dropped
+            stream = cp.cuda.Stream(non_blocking=True)
+            while not stop:
+                with stream:
+                    try:
+                        slot = pub.acquire()
+                    except cf.RingFullError:
+                        dropped += 1
+                    else:
+                        pixels.fill(slot)
+                        pub.publish(slot)
+                        published += 1
+                time.sleep(0.003)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            with contextlib.ExitStack() as stack:
+                good = [
+                    stack.enter_context(child(reader, slow=slow, frames=300, seconds=120))
+                    for slow in names
+                ]
+                doomed = [
+                    stack.enter_context(child(reader, slow=True, frames=10**9)) for _ in range(2)
+                ]
+                for c in [*good, *doomed]:
+                    c.expect("ready", seconds=60)
+                doomed[0].signal(signal.SIGSTOP)
+                time.sleep(0.2)
+                doomed[1].kill()
+                results = [c.expect("done", seconds=90) for c in good]
+                before = published
+                until(lambda: published > before + 20)
+                doomed[0].kill()
+        finally:
+            stop = True
+            thread.join()
+        assert [r["bad"] for r in results] == [0, 0, 0]
+        assert all(r["seen"] == 300 for r in results)
+        until(lambda: pub.stats.slots_leased == 0)
+
+
+def test_memory_of_a_ring_of_four_at_1080p_is_at_most_14_mib():
+    free, _ = cp.cuda.runtime.memGetInfo()
+    with cf.Publisher("cam1", width=1920, height=1080, memory="cuda"):
+        assert free - cp.cuda.runtime.memGetInfo()[0] <= 14 * 2**20
+
+
+def test_attach_and_detach_leave_no_memory_behind():
+    # lifetime.md, 12
+    def rounds(count):
+        for _ in range(count):
+            with (
+                cf.Publisher("cam1", width=1920, height=1080, memory="cuda") as pub,
+                cf.subscribe("cam1") as sub,
+            ):
+                publish(pub)
+                sub.next(5).release()
+        cp.cuda.runtime.deviceSynchronize()
+        gc.collect()
+
+    rounds(5)
+    free = cp.cuda.runtime.memGetInfo()[0]
+    maps = len(Path("/proc/self/maps").read_text().splitlines())
+    rounds(100)
+    assert cp.cuda.runtime.memGetInfo()[0] >= free - 4 * 2**20
+    assert len(Path("/proc/self/maps").read_text().splitlines()) <= maps + 5
+
+
+def test_a_descriptor_that_is_no_gpu_memory_is_refused():
+    from cuframes_nb._cuda import devices
+    from cuframes_nb._memory.vmm import VmmArena
+    from cuframes_nb._os.fds import OwnedFd
+    from cuframes_nb._wire.messages import ArenaDescription, MemoryKind
+
+    gpu = devices.gpu(0)
+    description = ArenaDescription(MemoryKind.CUDA_VMM, 2 << 20, device_uuid=gpu.uuid)
+    with pytest.raises(cf.RemoteProtocolError, match="not memory of GPU"):
+        VmmArena.attach(description, OwnedFd(os.memfd_create("no")), gpu)
+
+
+def test_a_size_that_the_peer_invented_is_refused():
+    from cuframes_nb._cuda import devices
+    from cuframes_nb._memory.vmm import VmmArena
+    from cuframes_nb._wire.messages import ArenaDescription, MemoryKind
+
+    gpu = devices.gpu(0)
+    arena = VmmArena.create(1, gpu)
+    for nbytes in (arena.nbytes * 100, arena.nbytes + 1, 0):
+        lie = ArenaDescription(MemoryKind.CUDA_VMM, nbytes, device_uuid=gpu.uuid)
+        with pytest.raises(cf.RemoteProtocolError):
+            VmmArena.attach(lie, arena.export(), gpu)
+    arena.close()
+
+
+def hidden(link):
+    try:
+        cf.subscribe("cam1")
+    except cf.DeviceError as error:
+        link.say("refused", error=str(error))
+
+
+def test_a_hidden_gpu_has_its_own_error(pub):
+    with child(hidden, env={"CUDA_VISIBLE_DEVICES": ""}) as other:
+        assert "CUDA_VISIBLE_DEVICES" in other.expect("refused", seconds=60)["error"]
+
+
+def test_a_gpu_that_is_not_here_has_its_own_error():
+    from cuframes_nb._cuda import devices
+
+    with pytest.raises(cf.DeviceError, match="not on this machine"):
+        devices.find_by_uuid(bytes(range(16)))
+
+
+def test_devices_are_named_in_every_way(monkeypatch):
+    from cuframes_nb._cuda import devices
+
+    first = cf.devices()[0]
+    for wanted in (0, "0", first.uuid, first.uuid[:10], first.pci_bus_id):
+        assert devices.select(wanted)[0].ordinal == 0
+    with pytest.raises(cf.DeviceError, match="there is no GPU"):
+        devices.select("99")
+    monkeypatch.setenv("CUFRAMES_DEVICE", first.uuid)
+    assert devices.select(None)[1] == "$CUFRAMES_DEVICE"
