@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import operator
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Self
 
@@ -298,12 +299,20 @@ def _check_size(width: Any, height: Any) -> None:
             )
 
 
-def _per_plane(pitch: int | Sequence[int] | None, count: int) -> Sequence[int | None]:
-    if pitch is None or isinstance(pitch, int):
-        return [pitch] * count
-    if len(pitch) != count:
-        raise InvalidArgumentError(f"{count} planes need {count} pitches, but {len(pitch)} given")
-    return pitch
+def _per_plane(pitch: Any, count: int) -> Sequence[int | None]:
+    if pitch is None:
+        return [None] * count
+    try:
+        pitches = list(pitch) if isinstance(pitch, Sequence) else [pitch] * count
+        numbers = [operator.index(value) for value in pitches if not isinstance(value, bool)]
+    except TypeError:
+        numbers = []
+    if len(numbers) != count:
+        raise InvalidArgumentError(
+            f"the pitch is a whole number of bytes, or {count} of them for {count} planes, "
+            f"not {pitch!r}"
+        )
+    return numbers
 
 
 def _round_up(value: int, multiple: int) -> int:

@@ -164,8 +164,10 @@ class Frame:
         planes = self.planes
         if stream is None or self.xp.__name__ == "numpy":
             return convert.to_rgb(planes, self.format, self.color, **arguments)
+        from cuframes_nb._views.cuda import as_cupy_stream
+
         self.record_stream(stream)
-        with stream:
+        with as_cupy_stream(stream):
             return convert.to_rgb(planes, self.format, self.color, **arguments)
 
     # --- Facts ------------------------------------------------------------------------------------

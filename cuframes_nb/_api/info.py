@@ -50,8 +50,6 @@ class StreamInfo:
         ``"gpu"`` (written by the GPU, `publish` does not wait) or ``"host"``.
     completion_reason
         Why, where this process knows.
-    copies
-        Copies between `publish` and the array in the subscriber's hands: always 0.
     policy, slots, epoch
         The ring: what happens when it is full, its size, its configuration's number.
     published, dropped
@@ -87,7 +85,6 @@ class StreamInfo:
     age_ns: int | None
     uptime_ns: int | None
     subscribers: tuple[SubscriberInfo, ...] | None
-    copies: int = 0
 
 
 def describe(

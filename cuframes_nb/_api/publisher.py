@@ -211,6 +211,7 @@ class Publisher:
             If the slot is another publisher's.
         """
         pts = slot.pts_ns if pts_ns is None else pts_ns
+        self._check_process()
         with self._mutex:
             self._check_slot(slot)
             record = self._ring.publish(slot._index, pts, stream)  # noqa: SLF001
@@ -234,6 +235,7 @@ class Publisher:
         ClosedError, InvalidArgumentError
             As `publish`.
         """
+        self._check_process()
         with self._mutex:
             self._check_slot(slot)
             self._ring.discard(slot._index, stream)  # noqa: SLF001
@@ -311,6 +313,7 @@ class Publisher:
             "fps": fps,
             "color": color,
         }
+        self._check_process()
         with self._mutex:
             self._check_open()
             before = self._config
@@ -330,6 +333,7 @@ class Publisher:
     @property
     def stats(self) -> PublisherStats:
         """A snapshot of the counters."""
+        self._check_process()
         with self._mutex:
             self._check_open()
             ring = self._ring
@@ -346,6 +350,7 @@ class Publisher:
     @property
     def info(self) -> StreamInfo:
         """What is known about the stream, and about how it is shared."""
+        self._check_process()
         with self._mutex:
             self._check_open()
             return describe(
@@ -428,6 +433,7 @@ class Publisher:
         )
 
     def _try_acquire(self, passed: int | None) -> WritableSlot | None:
+        self._check_process()
         with self._mutex:
             self._check_open()
             if self._forgotten:
@@ -456,6 +462,7 @@ class Publisher:
 
     def _full(self) -> RingFullError:
         with self._mutex:
+            self._check_open()
             by_gpu = self._ring.oldest_blocked()
         cause = (
             "the GPU has not finished the frames published before"
@@ -478,8 +485,12 @@ class Publisher:
             slot._state = "left behind by a reconfigure"  # noqa: SLF001
             raise ClosedError("this slot was acquired before a reconfigure: acquire another one")
 
+    def _check_process(self) -> None:
+        # Before the mutex: if another thread held it at the fork, it never comes free in the child.
+        if os.getpid() != self._pid:
+            check_process(self._pid, f"the publisher of stream {self.key!r}")
+
     def _check_open(self) -> None:
-        check_process(self._pid, f"the publisher of stream {self.key!r}")
         if self._closed:
             raise ClosedError(f"the publisher of stream {self.key!r} was closed")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -105,7 +106,8 @@ class WritableSlot:
             return  # published or discarded inside the block
         if kind is None:
             self._publisher.publish(self)
-        else:
+            return
+        with contextlib.suppress(ClosedError):  # there is nothing to give back to any more
             self._publisher.discard(self)
 
     def __del__(self) -> None:
@@ -122,6 +124,7 @@ class WritableSlot:
     def _check(self) -> None:
         if self._state != "being written":
             raise ClosedError(f"this slot was {self._state} already: acquire another one")
+        self._publisher._check_process()  # noqa: SLF001
 
 
 def _check_chroma(present: bool, format_: str) -> None:  # noqa: FBT001

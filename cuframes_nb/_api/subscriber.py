@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import sys
@@ -37,6 +36,7 @@ from cuframes_nb.errors import (
     InvalidArgumentError,
     LeaseLimitError,
     PublisherGoneError,
+    RemoteProtocolError,
 )
 
 __all__ = ["Subscriber", "subscribe"]
@@ -140,6 +140,7 @@ class Subscriber:
         self._strict = options.mode is ReadMode.STRICT
         self._pid = os.getpid()
         self._busy = threading.Lock()
+        self._connecting = threading.Lock()
         self._closed = False
         self._gone: PublisherGoneError | None = None
         self._last = 0
@@ -189,9 +190,10 @@ class Subscriber:
                 taken = self._try_next()
                 if taken is not None:
                     return self._hand_out(taken)
+                if self._session is None and self._retry(deadline):
+                    continue
                 self._check_deadline(deadline, timeout)
                 if self._session is None:
-                    self._retry(deadline)
                     continue
                 pause = self._short_pause(waits)
                 if pause is None:
@@ -199,7 +201,7 @@ class Subscriber:
                 elif pause:
                     time.sleep(pause)
         finally:
-            self._busy.release()
+            self._end()
 
     def latest(self) -> Frame | None:
         """Return the newest frame, seen before or not; None before the first. Does not wait.
@@ -211,12 +213,12 @@ class Subscriber:
         """
         self._begin()
         try:
-            if self._session is None and time.monotonic() >= self._retry_at:
-                self._connect(time.monotonic() + _NO_WAIT_HANDSHAKE_SECONDS)
+            if self._session is None and self._reconnect and time.monotonic() >= self._retry_at:
+                self._connect_again(time.monotonic() + _NO_WAIT_HANDSHAKE_SECONDS)
             taken = self._look_following(newest=True, after=0)
             return None if taken is None else self._hand_out(taken)
         finally:
-            self._busy.release()
+            self._end()
 
     def __iter__(self) -> Iterator[Frame]:
         """Yield frames as they come; each is released when the next is asked for.
@@ -279,13 +281,17 @@ class Subscriber:
         return self._closed
 
     def close(self) -> None:
-        """Leave the stream. Idempotent; frames and arrays that are held stay valid."""
+        """Leave the stream. Idempotent; frames and arrays that are held stay valid.
+
+        A thread or task that waits on this subscriber wakes with a `ClosedError`.
+        """
         self._closed = True
-        session, self._session = self._session, None
-        if session is not None and os.getpid() == self._pid:
-            with contextlib.suppress(CuframesError):
-                self._status = _status_of(session)
-            self._finalizer()
+        session = self._session
+        if session is None or os.getpid() != self._pid:
+            return
+        self._leave()
+        if self._session is not None:
+            session.interrupt()
 
     def __enter__(self) -> Self:
         return self
@@ -305,11 +311,8 @@ class Subscriber:
     # --- Looking ----------------------------------------------------------------------------------
 
     def _try_next(self) -> Taken | None:
-        # A strict reader first takes what is left of an epoch, a newest-only reader does not care.
-        if self._strict and self._session is not None:
-            taken = self._look(self._session, newest=False, after=self._last)
-            if taken is not None:
-                return taken
+        if self._closed:
+            self._check_open()
         return self._look_following(newest=not self._strict, after=self._last)
 
     def _look_following(self, *, newest: bool, after: int) -> Taken | None:
@@ -320,20 +323,30 @@ class Subscriber:
         session = self._session
         if session is None:
             if self._gone is not None and not self._reconnect:
-                raise self._gone
+                raise _again(self._gone)
             return None
-        gone: PublisherGoneError | None = None
-        try:
-            session.follow()
-        except PublisherGoneError as error:
-            gone = error
-        except BaseException:
-            self._disconnect()
-            raise
+        gone = self._follow(session)
+        # A strict reader first takes what is left of an epoch, a newest-only reader does not care.
+        while newest and session.advance():
+            gone = self._follow(session)
         taken = self._look(session, newest=newest, after=after)
+        while taken is None and session.advance():
+            gone = self._follow(session)
+            taken = self._look(session, newest=newest, after=after)
         if taken is None and gone is not None:
             self._lose(gone)
         return taken
+
+    def _follow(self, session: Session) -> PublisherGoneError | None:
+        """Take in what the publisher said; return its end, if that is what it was."""
+        try:
+            session.follow()
+        except PublisherGoneError as error:
+            return _kept(error)
+        except BaseException:
+            self._disconnect()
+            raise
+        return None
 
     def _look(self, session: Session, *, newest: bool, after: int) -> Taken | None:
         epoch = session.epoch
@@ -341,6 +354,10 @@ class Subscriber:
         choose = newest_complete if newest else oldest_after
         for _ in range(_ATTEMPTS):
             choice = choose(control.seqs(), control.completions(), after)
+            if choice is not None and not newest and choice[1] != after + 1:
+                # The numbers are not read all at once, so frames before this one may have come
+                # while they were; now they show.
+                choice = choose(control.seqs(), control.completions(), after)
             if choice is None:
                 return None
             slot, seq = choice
@@ -348,7 +365,11 @@ class Subscriber:
                 if self._waits_for_gpu(session):
                     return None
                 raise self._limit_reached(session)
-            taken = epoch.take(slot, seq)
+            try:
+                taken = epoch.take(slot, seq)
+            except RemoteProtocolError:
+                self._disconnect()
+                raise
             if taken is not None:
                 return taken
             self._retries += 1
@@ -415,7 +436,8 @@ class Subscriber:
                 if self._session is None:
                     await asyncio.sleep(max(0.0, self._retry_at - time.monotonic()))
                     # The handshake waits for the publisher, so it has a thread of its own.
-                    await asyncio.to_thread(self._connect, time.monotonic() + _HANDSHAKE_SECONDS)
+                    patience = time.monotonic() + _HANDSHAKE_SECONDS
+                    await asyncio.to_thread(self._connect_again, patience)
                     continue
                 pause = self._short_pause(waits)
                 if pause is None:
@@ -423,19 +445,36 @@ class Subscriber:
                 else:
                     await asyncio.sleep(pause)
         finally:
-            self._busy.release()
+            self._end()
 
     def _begin(self) -> None:
-        """Start to use the subscriber alone; whoever calls this releases ``_busy`` at the end."""
+        """Start to use the subscriber alone, until `_end`."""
         if os.getpid() != self._pid:
             check_process(self._pid, f"the subscriber of stream {str(self._address)!r}")
-        if self._closed:
-            raise ClosedError(f"the subscriber of stream {str(self._address)!r} was closed")
+        self._check_open()
         if not self._busy.acquire(blocking=False):
             raise InUseError(
                 f"another thread or task is waiting on this subscriber of stream "
                 f"{str(self._address)!r}: subscribe once more for this one"
             )
+
+    def _end(self) -> None:
+        """Let others use the subscriber; if it was closed meanwhile, leave the stream."""
+        self._busy.release()
+        if self._closed:
+            self._leave()
+
+    def _leave(self) -> None:
+        # Whoever uses the session while this is called leaves at the end of that: see `_end`.
+        while self._session is not None and self._busy.acquire(blocking=False):
+            try:
+                self._disconnect()
+            finally:
+                self._busy.release()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the subscriber of stream {str(self._address)!r} was closed")
 
     # --- Connecting -------------------------------------------------------------------------------
 
@@ -453,7 +492,7 @@ class Subscriber:
             if deadline is not None and time.monotonic() >= deadline:
                 if path is None or self._gone is None:
                     raise self._address.not_found()
-                raise self._gone
+                raise _again(self._gone)
             self._pause_retry(deadline)
 
     def _connect(self, deadline: float, path: Path | None = None) -> None:
@@ -468,7 +507,7 @@ class Subscriber:
         except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
             return  # a socket that a dead publisher left, or one that is just starting
         except PublisherGoneError as error:
-            self._gone = error
+            self._gone = _kept(error)
             return
         except PermissionError as error:
             if isinstance(error, CuframesError):
@@ -487,14 +526,36 @@ class Subscriber:
         self._last = session.welcome.start_seq if self._strict else 0
         self._status = _status_of(session)
         self._reason = session.epoch.backend.reason
-        finalizer = weakref.finalize(self, session.close)
+        finalizer = weakref.finalize(self, _close_session, session, self._pid)
         finalizer.atexit = False  # the kernel closes it all
         self._finalizer = finalizer
 
-    def _retry(self, deadline: float | None) -> None:
-        """Wait a little and try once to reach the publisher again."""
+    def _retry(self, deadline: float | None) -> bool:
+        """Wait a little and try once to reach the publisher again; return whether it is there."""
         self._pause_retry(deadline)
-        self._connect(time.monotonic() + _HANDSHAKE_SECONDS)
+        now = time.monotonic()
+        if now < self._retry_at:
+            return False
+        patience = now + _HANDSHAKE_SECONDS
+        if deadline is not None:
+            patience = min(patience, max(deadline, now + _NO_WAIT_HANDSHAKE_SECONDS))
+        self._connect_again(patience)
+        return self._session is not None
+
+    def _connect_again(self, deadline: float) -> None:
+        """Try once to reach a publisher that was there before."""
+        # An attempt that a cancelled task began may still be under way in its thread.
+        if not self._connecting.acquire(blocking=False):
+            return
+        try:
+            if self._session is None:
+                self._connect(deadline)
+        except FrameTimeout:
+            pass  # it does not answer, which is as good as not being there
+        finally:
+            self._connecting.release()
+        if self._closed:
+            self._leave()
 
     def _pause_retry(self, deadline: float | None) -> None:
         until = self._retry_at if deadline is None else min(deadline, self._retry_at)
@@ -503,8 +564,9 @@ class Subscriber:
     def _lose(self, error: PublisherGoneError) -> None:
         self._gone = error
         self._disconnect()
+        self._check_open()
         if not self._reconnect:
-            raise error
+            raise _again(error)
 
     def _disconnect(self) -> None:
         session, self._session = self._session, None
@@ -528,8 +590,23 @@ async def _readable(session: Session) -> None:
     finally:
         for fd in filenos:
             loop.remove_reader(fd)
-        if not any(fd < 0 for fd in filenos):
-            session.drain()
+        session.drain()
+
+
+def _kept(error: PublisherGoneError) -> PublisherGoneError:
+    """Return the error without the frames it came through, whose variables hold leases."""
+    return error.with_traceback(None)
+
+
+def _again(error: PublisherGoneError) -> PublisherGoneError:
+    """Return an error that was kept as a new one, to be raised."""
+    return type(error)(*error.args)
+
+
+def _close_session(session: Session, pid: int) -> None:
+    """Leave, unless this is a forked child, which has nothing to leave."""
+    if os.getpid() == pid:
+        session.close()
 
 
 def _nothing() -> None:
@@ -555,4 +632,4 @@ def _status_of(session: Session) -> Status:
 def _short_name(name: str | None) -> str:
     """Return a name of at most 64 bytes of UTF-8."""
     text = name if name is not None else Path(sys.argv[0] if sys.argv else "").name or "python"
-    return text.encode()[:64].decode(errors="ignore")
+    return text.encode(errors="replace")[:64].decode(errors="ignore")

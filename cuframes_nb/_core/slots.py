@@ -71,9 +71,13 @@ class SlotBook:
         self._newest = slot
         return seq
 
+    def discard_value(self) -> int:
+        """Return the completion value of the slot that is given back unpublished next."""
+        return _DISCARDED | (self._discards + 1)
+
     def discard(self, slot: int) -> int:
         """Note that the slot is given back unpublished and return its completion value."""
+        self._expected[slot] = self.discard_value()
         self._discards += 1
-        self._expected[slot] = _DISCARDED | self._discards
         self._oldest_first.insert(0, slot)
         return self._expected[slot]

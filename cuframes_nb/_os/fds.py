@@ -26,10 +26,11 @@ class OwnedFd:
         An open descriptor; it belongs to this object from now on.
     """
 
-    __slots__ = ("__weakref__", "_fd")
+    __slots__ = ("__weakref__", "_fd", "_loud")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._loud = True
         close_in_child(self)
 
     @property
@@ -48,6 +49,10 @@ class OwnedFd:
         if self._fd < 0:
             raise ClosedError("this descriptor was closed already")
         return self._fd
+
+    def let_drop(self) -> None:
+        """Allow that it is dropped unclosed: from now on that is how its owner ends."""
+        self._loud = False
 
     def take(self) -> int:
         """Hand the number, and the duty to close it, to the caller."""
@@ -76,7 +81,8 @@ class OwnedFd:
 
     def __del__(self) -> None:
         if getattr(self, "_fd", -1) >= 0:
-            warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
+            if self._loud:
+                warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
             self.close()
 
     def __repr__(self) -> str:

@@ -8,8 +8,7 @@ import os
 import socket
 from pathlib import Path
 
-from cuframes_nb._os.credentials import group_name
-from cuframes_nb._os.credentials import user_name
+from cuframes_nb._os.credentials import group_name, user_name
 from cuframes_nb._os.forks import close_in_child
 from cuframes_nb._os.packets import PacketSocket
 from cuframes_nb._os.runtime_dir import directory_lock, publisher_dir, socket_path

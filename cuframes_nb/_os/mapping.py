@@ -81,8 +81,9 @@ class Mapping:
         return self._address
 
     def view(self) -> memoryview:
-        """Return the bytes as a memoryview, which does not keep the mapping alive."""
+        """Return the bytes as a memoryview, which keeps the mapping alive, though not open."""
         array = (ctypes.c_char * self.nbytes).from_address(self.address)
+        array.mapping = self  # type: ignore[attr-defined]
         view = memoryview(array).cast("B")
         return view if self.writable else view.toreadonly()
 

@@ -5,9 +5,11 @@ Seals: fcntl(2), "File Sealing"; F_SEAL_FUTURE_WRITE since Linux 5.1.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+from pathlib import Path
 from typing import Final
 
 from cuframes_nb._os.fds import OwnedFd
@@ -51,6 +53,7 @@ def create_sealed(name: str, nbytes: int) -> tuple[OwnedFd, Mapping]:
     UnsupportedError
         If the kernel cannot seal (Linux before 5.1).
     """
+    _check_available(nbytes)
     fd = OwnedFd(os.memfd_create(f"cuframes:{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
     try:
         # Without this another uid that was handed a read-only descriptor could reopen it for
@@ -73,6 +76,23 @@ def create_sealed(name: str, nbytes: int) -> tuple[OwnedFd, Mapping]:
         fd.close()
         raise
     return fd, mapping
+
+
+def _check_available(nbytes: int) -> None:
+    """Raise ``ENOMEM`` if the machine has not that much memory to spare.
+
+    Reserving more would not fail: the kernel would end processes, this one first of all.
+    """
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                available = int(line.split()[1]) * 1024
+                if nbytes > available:
+                    raise OSError(
+                        errno.ENOMEM,
+                        f"{nbytes >> 20} MiB of shared memory are asked for and {available >> 20} "
+                        f"MiB are available: use fewer slots or smaller frames",
+                    )
 
 
 def reopen_read_only(fd: OwnedFd) -> OwnedFd:

@@ -7,6 +7,7 @@ One packet is one message and carries its own descriptors, or the kernel says th
 from __future__ import annotations
 
 import array
+import contextlib
 import errno
 import os
 import select
@@ -161,6 +162,11 @@ class PacketSocket:
     def peer(self) -> Credentials:
         """Return who is at the other end."""
         return peer_credentials(self._sock)
+
+    def shut_down(self) -> None:
+        """End the connection, so that both ends wake, and keep the descriptor; from any thread."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close, once. What the other side has not read yet stays readable for it."""

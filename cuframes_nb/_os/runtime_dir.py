@@ -138,16 +138,18 @@ def list_sockets() -> list[tuple[str, Path]]:
 def directory_lock(directory: Path, seconds: float = 5.0) -> Iterator[None]:
     """Hold the directory alone, so that two publishers cannot take over one socket at once.
 
-    The lock is on the directory itself: no file is left behind, and the kernel drops it if the
-    holder dies.
+    The lock is on a file of its own that only the owner may open, so nobody who may merely look
+    into the directory can keep it. The kernel drops the lock if its holder dies.
 
     Raises
     ------
     FrameTimeout
         If somebody else held it for all of `seconds`.
     """
+    path = directory / f".lock-{os.geteuid()}"
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     deadline = time.monotonic() + seconds
-    with OwnedFd(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
+    with OwnedFd(os.open(path, flags, 0o600)) as fd:
         while True:
             try:
                 fcntl.flock(fd.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -155,8 +157,8 @@ def directory_lock(directory: Path, seconds: float = 5.0) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     raise FrameTimeout(
-                        f"another process has held the lock of {directory} for {seconds:g} s: "
-                        f"see who with 'lsof {directory}'"
+                        f"another process has held the lock {path} for {seconds:g} s: see which "
+                        f"with 'fuser {path}'"
                     ) from None
                 time.sleep(0.005)
         yield
@@ -200,10 +202,10 @@ def _check_owner(path: Path) -> None:
             f"root, so streams in it could be replaced by theirs: set ${ENVIRONMENT} to a "
             f"directory of yours"
         )
-    if info.st_mode & stat.S_IWOTH and not info.st_mode & stat.S_ISVTX:
+    if info.st_mode & (stat.S_IWOTH | stat.S_IWGRP) and not info.st_mode & stat.S_ISVTX:
         raise AccessDeniedError(
-            f"anybody may write to {path} (mode {stat.S_IMODE(info.st_mode):04o}): run "
-            f"'chmod o-w {path}' or set ${ENVIRONMENT} to another directory"
+            f"others may write to {path} (mode {stat.S_IMODE(info.st_mode):04o}), and so replace "
+            f"streams in it: run 'chmod go-w {path}' or set ${ENVIRONMENT} to another directory"
         )
 
 

@@ -1,74 +1,115 @@
 """Telling one other process that there is something new, without ever waiting for it.
 
-A pipe and not an eventfd: ``O_NONBLOCK`` belongs to the open file description, and both ends of an
-eventfd are the same one. A hostile reader could make it blocking and fill its counter, and the next
-frame would stop the publisher for ever. The ends of a pipe are separate.
+A pair of sockets, because nothing that its reader does can make the writer wait (``MSG_DONTWAIT``
+holds for the call). With an eventfd the reader could: both ends are one open file description, whose
+``O_NONBLOCK`` anybody may clear. With a pipe it could, too: a reader whose buffer faults into memory
+that it serves itself (userfaultfd, FUSE) keeps the pipe locked meanwhile. See
+``docs/design/decisions/wake-up-channel.md``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
+import socket
 from typing import Final
 
 from cuframes_nb._os.fds import OwnedFd
+from cuframes_nb._os.forks import close_in_child
 
-__all__ = ["WakeReceiver", "WakeSender", "wake_pipe"]
+__all__ = ["WakeReceiver", "WakeSender", "wake_pair"]
 
-_CAPACITY: Final = 4096
-"""Bytes: the smallest that F_SETPIPE_SZ gives (pipe(7)). A full pipe wakes as well as one byte."""
+_SEND: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+_QUEUE_BYTES: Final = 4096
+"""For SO_SNDBUF: room for a few unread wake-ups. A full queue wakes as well as one byte."""
+_DRAIN_BYTES: Final = 4096
 
 
 class WakeSender:
-    """The publisher's end."""
+    """The publisher's end.
 
-    __slots__ = ("_fd",)
+    Parameters
+    ----------
+    sock
+        One end of a pair; it belongs to this object from now on.
+    """
 
-    def __init__(self, fd: OwnedFd) -> None:
-        self._fd = fd
+    __slots__ = ("__weakref__", "_sock")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        close_in_child(self)
+
+    def fileno(self) -> int:
+        """Return the descriptor, which stays this object's; -1 when closed."""
+        return self._sock.fileno()
 
     def wake(self) -> None:
         """Wake the other side; does nothing if it is gone, or has not looked for a long time."""
         try:  # noqa: SIM105  once a frame and subscriber: cheaper than contextlib.suppress
-            os.write(self._fd.fileno(), b"\0")
-        except (BlockingIOError, BrokenPipeError):
+            self._sock.send(b"\0", _SEND)
+        except (BlockingIOError, ConnectionError):
             pass
 
     def close(self) -> None:
         """Close this end, once."""
-        self._fd.close()
+        self._sock.close()
+
+    _abandon = close
 
 
 class WakeReceiver:
-    """The subscriber's end: readable when there is something new."""
+    """The subscriber's end: readable when there is something new.
 
-    __slots__ = ("_fd",)
+    Parameters
+    ----------
+    sock
+        The other end; it belongs to this object from now on.
+    """
 
-    def __init__(self, fd: OwnedFd) -> None:
-        self._fd = fd
+    __slots__ = ("__weakref__", "_sock")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        close_in_child(self)
+
+    @classmethod
+    def adopt(cls, fd: OwnedFd) -> WakeReceiver:
+        """Take over a descriptor that another process sent.
+
+        Raises
+        ------
+        OSError
+            If it is no Unix stream socket; it is closed then.
+        """
+        with fd:
+            sock = socket.socket(fileno=fd.fileno())
+            fd.take()
+        if (sock.family, sock.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
+            sock.close()
+            raise OSError("not a Unix stream socket")
+        return cls(sock)
 
     def fileno(self) -> int:
-        """Return the descriptor to poll; it stays this object's."""
-        return self._fd.fileno()
+        """Return the descriptor to poll; it stays this object's; -1 when closed."""
+        return self._sock.fileno()
 
     def drain(self) -> None:
         """Forget the wake-ups so far."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._fd.fileno(), _CAPACITY)
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            self._sock.recv(_DRAIN_BYTES, socket.MSG_DONTWAIT)
 
     def close(self) -> None:
         """Close this end, once."""
-        self._fd.close()
+        self._sock.close()
+
+    _abandon = close
 
 
-def wake_pipe() -> tuple[WakeSender, OwnedFd]:
-    """Return the sender, and the descriptor to give to the other process.
-
-    Both are the caller's, and both are non-blocking.
-    """
-    read, write = (OwnedFd(fd) for fd in os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK))
-    # Only a saving: some kernels and limits refuse, and the default size works as well.
-    with contextlib.suppress(OSError):
-        fcntl.fcntl(write.fileno(), fcntl.F_SETPIPE_SZ, _CAPACITY)
-    return WakeSender(write), read
+def wake_pair() -> tuple[WakeSender, OwnedFd]:
+    """Return the sender, and the descriptor to give to the other process; both are the caller's."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _QUEUE_BYTES)
+    # Non-blocking for whoever polls it by other means than ours; our own calls never wait.
+    ours.settimeout(0)
+    theirs.settimeout(0)
+    return WakeSender(ours), OwnedFd(theirs.detach())

@@ -152,4 +152,4 @@ class AttachedEpoch:
             arena.close()
         self._arenas.clear()
         self._fd.close()
-        self._mapping.close()
+        # The control block stays mapped while another thread still looks at its counters.

@@ -15,7 +15,7 @@ from cuframes_nb._os.credentials import group_name, user_name
 from cuframes_nb._os.fds import OwnedFd, close_all
 from cuframes_nb._os.listener import Listener
 from cuframes_nb._os.packets import PacketSocket
-from cuframes_nb._os.wakeups import WakeReceiver, WakeSender, wake_pipe
+from cuframes_nb._os.wakeups import WakeReceiver, WakeSender, wake_pair
 from cuframes_nb._runtime.ring import Ring
 from cuframes_nb._wire.codec import decode, encode
 from cuframes_nb._wire.link import Link, Phase, Side
@@ -83,7 +83,7 @@ class Hub:
     """Takes subscribers in, tells them of new epochs, and notices when they go.
 
     Its thread is the only one that reads; `publish` only writes one byte into each subscriber's
-    wake-up pipe. Connections end at end of file, so a dead process needs no clearing up.
+    wake-up socket. Connections end at end of file, so a dead process needs no clearing up.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class Hub:
         self.passed_changed = threading.Condition()
         self._mutex = threading.RLock()
         self._peers: dict[int, _Peer] = {}
-        # Held only while bytes go into pipes that never block, or one of these pipes is closed;
+        # Held only while bytes go into sockets that never block, or one of these is closed;
         # so `publish` never waits for what the thread does with the other lock.
         self._wake_lock = threading.Lock()
         self._wakes: tuple[WakeSender, ...] = ()
@@ -115,8 +115,8 @@ class Hub:
         with contextlib.ExitStack() as undo:
             self._listener = Listener(key, gid)
             undo.callback(self._listener.close)
-            sender, receiver = wake_pipe()
-            self._stop_sender, self._stop_receiver = sender, WakeReceiver(receiver)
+            sender, receiver = wake_pair()
+            self._stop_sender, self._stop_receiver = sender, WakeReceiver.adopt(receiver)
             undo.callback(sender.close)
             undo.callback(receiver.close)
             self._selector = selectors.DefaultSelector()
@@ -184,22 +184,33 @@ class Hub:
                 if peer.streaming:
                     with contextlib.suppress(OSError):
                         peer.send(Goodbye(text))
-        self._stop_sender.wake()
-        self._thread.join()
-        with self._wake_lock:
-            self._wakes = ()
-        for peer in self._peers.values():
-            peer.close()
-        self._peers.clear()
-        self._stop_sender.close()
-        self._stop_receiver.close()
-        self._selector.close()
-        with self.passed_changed:
-            self.passed_changed.notify_all()
+            self._stop_sender.wake()
+        # A publisher may be collected on its own hub's thread, which then ends by itself.
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
 
     # --- The thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._clear_up()
+
+    def _clear_up(self) -> None:
+        with self._mutex:
+            with self._wake_lock:
+                self._wakes = ()
+            for peer in self._peers.values():
+                peer.close()
+            self._peers.clear()
+            self._stop_sender.close()
+            self._stop_receiver.close()
+            self._selector.close()
+        with self.passed_changed:
+            self.passed_changed.notify_all()
+
+    def _serve(self) -> None:
         patience: float | None = None
         while True:
             events = self._selector.select(patience)
@@ -245,9 +256,13 @@ class Hub:
             return
         if sock is None:
             return
-        peer = _Peer(sock)
+        try:
+            peer = _Peer(sock)
+            self._watch(sock, lambda: self._guarded(peer, lambda: self._read(peer)))
+        except OSError:
+            sock.close()  # it went as soon as it came
+            return
         self._peers[sock.fileno()] = peer
-        self._watch(sock, lambda: self._guarded(peer, lambda: self._read(peer)))
 
     def _guarded(self, peer: _Peer, action: Callable[[], None]) -> None:
         """Do `action`; whatever goes wrong ends this connection and no other."""
@@ -304,7 +319,7 @@ class Hub:
                 f"stream {self._key!r} has {MAX_SUBSCRIBERS} subscribers, the most it may"
             )
         ring = self._ring
-        sender, receiver = wake_pipe()
+        sender, receiver = wake_pair()
         peer.index, peer.hello, peer.wake = index, hello, sender
         # The newest frame is the first that a strict subscriber gets.
         peer.passed = max(0, ring.next_seq - 2)

@@ -40,7 +40,7 @@ class LeaseTable:
         self._locks = [ReadLock(slot * LOCK_STRIDE + index, 1) for slot in range(slots)]
         self._counts = [0] * slots
         self._held = 0
-        self._on_idle = on_idle
+        self._on_idle: Callable[[], None] | None = on_idle
         self._mutex = threading.Lock()
         self._notes: deque[int] = deque()
         self._retired = False
@@ -48,14 +48,14 @@ class LeaseTable:
     def take(self, slot: int) -> bool:
         """Take a lease on `slot`; False if the publisher is writing it."""
         with self._mutex:
-            if not self._counts[slot]:
-                if not self._locks[slot].try_acquire(self._fd.fileno()):
-                    return False
+            taken = self._counts[slot] > 0
+            if not taken and self._locks[slot].try_acquire(self._fd.fileno()):
                 self._held += 1
-            self._counts[slot] += 1
+                taken = True
+            self._counts[slot] += taken
         if self._notes:
             self._settle()
-        return True
+        return taken
 
     def give_back(self, slot: int) -> None:
         """Give one lease on `slot` back; never waits, and may be called from a finalizer."""
@@ -75,6 +75,7 @@ class LeaseTable:
         """Hand out no more; close when the last lease is back."""
         with self._mutex:
             self._retired = True
+            self._fd.let_drop()  # leases may end in a garbage cycle, in any order
             self._close_if_idle()
         self._settle()
 
@@ -97,8 +98,9 @@ class LeaseTable:
                 self._locks[slot].release(self._fd.fileno())
 
     def _close_if_idle(self) -> None:
-        if self._retired and not self._held and not self._fd.closed:
-            self._on_idle()
+        if self._retired and not self._held and self._on_idle is not None:
+            on_idle, self._on_idle = self._on_idle, None  # it holds us
+            on_idle()
 
 
 class Lease:

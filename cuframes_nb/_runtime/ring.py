@@ -154,7 +154,8 @@ class Ring:
 
     def discard(self, slot: int, stream: object | None) -> None:
         """Take the slot back unpublished, free once the work on `stream` is done."""
-        self._completion.complete(slot, self._book.discard(slot), stream)
+        self._completion.complete(slot, self._book.discard_value(), stream)
+        self._book.discard(slot)
         self._locks[slot].release(self._fd.fileno())
 
     def oldest_blocked(self) -> bool:

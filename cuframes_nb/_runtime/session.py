@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
-import stat
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -18,7 +16,7 @@ from cuframes_nb._os.wakeups import WakeReceiver
 from cuframes_nb._runtime.attached import AttachedEpoch, BackendFor
 from cuframes_nb._wire.codec import decode, encode
 from cuframes_nb._wire.control import RingState
-from cuframes_nb._wire.link import Link, Side
+from cuframes_nb._wire.link import Link, Phase, Side
 from cuframes_nb._wire.messages import (
     Epoch,
     Goodbye,
@@ -78,6 +76,8 @@ class Session:
         self._options = options
         self.welcome = welcome
         self.epoch: AttachedEpoch
+        self._upcoming: AttachedEpoch | None = None
+        self._farewell: str | None = None
         self._poller = select.poll()
         self._poller.register(sock.fileno(), select.POLLIN)
         self._sock_poller = select.poll()
@@ -116,7 +116,9 @@ class Session:
         return self._wake.fileno(), self._sock.fileno()
 
     def follow(self) -> None:
-        """Take in what the publisher said: new epochs, or the end.
+        """Take in what the publisher said: a new epoch, for `advance`, or the end.
+
+        One epoch at a time: what comes after it is taken in once this one has begun.
 
         Raises
         ------
@@ -125,9 +127,11 @@ class Session:
         CuframesError
             If a new epoch cannot be mapped.
         """
-        if not self._sock_poller.poll(0):
+        if self._farewell is not None:
+            raise _FarewellError(self._farewell)
+        if self._upcoming is not None or not self._sock_poller.poll(0):
             return
-        while True:
+        while self._upcoming is None:
             try:
                 packet = self._sock.receive()
             except BlockingIOError:
@@ -138,6 +142,17 @@ class Session:
                     f"ended without a word: it was killed or crashed; start it again"
                 )
             self._handle(*_parse(packet, self._link))
+
+    def advance(self) -> bool:
+        """Go on to the next epoch that the publisher announced; False if this is the last.
+
+        What was published in this one before is in it by now.
+        """
+        if self._upcoming is None:
+            return False
+        old, self.epoch, self._upcoming = self.epoch, self._upcoming, None
+        old.retire()
+        return True
 
     def wait(self, seconds: float | None) -> bool:
         """Wait for a wake-up or a message, at most so long; return whether one came."""
@@ -158,24 +173,33 @@ class Session:
     def report_passed(self, seq: int) -> None:
         """Tell the publisher that frames up to `seq` are taken; never waits.
 
-        A report that does not fit is made up for by the next.
+        A report that does not fit is made up for by the next. After the end it is of no use.
         """
+        if self._link.phase is not Phase.STREAMING:
+            return
         with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
             self._sock.send(encode(self._link.outgoing(Passed(seq))))
+
+    def interrupt(self) -> None:
+        """Wake whoever waits, for good; from any thread."""
+        self._sock.shut_down()
 
     def close(self) -> None:
         """Leave, once. Leases that are out stay valid."""
         self._sock.close()
         self._wake.close()
         self.epoch.retire()
+        if self._upcoming is not None:
+            self._upcoming.retire()
 
     def _handle(self, message: Message, fds: tuple[OwnedFd, ...]) -> None:
         match message:
             case Epoch():
-                old, self.epoch = self.epoch, self._attach(message, fds)
-                old.retire()
+                self._upcoming = self._attach(message, fds)
             case Goodbye(text):
-                raise _FarewellError(f"stream {self.welcome.key!r} was closed: {text}")
+                # Remembered: the caller may first take a frame that is still in the ring.
+                self._farewell = f"stream {self.welcome.key!r} was closed: {text}"
+                raise _FarewellError(self._farewell)
             case Refuse():
                 raise _refusal(message)
             case _:
@@ -283,9 +307,9 @@ def _refusal(refuse: Refuse) -> CuframesError:
 
 def _wake_receiver(fds: tuple[OwnedFd, ...]) -> WakeReceiver:
     (fd,) = fds
-    if not stat.S_ISFIFO(os.fstat(fd.fileno()).st_mode):
-        fd.close()
-        raise RemoteProtocolError("the publisher sent something else than a pipe for wake-ups")
-    flags = fcntl.fcntl(fd.fileno(), fcntl.F_GETFL)
-    fcntl.fcntl(fd.fileno(), fcntl.F_SETFL, flags | os.O_NONBLOCK)
-    return WakeReceiver(fd)
+    try:
+        return WakeReceiver.adopt(fd)
+    except OSError as error:
+        raise RemoteProtocolError(
+            f"the publisher sent something else than a socket for wake-ups: {error}"
+        ) from error

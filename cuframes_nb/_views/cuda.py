@@ -7,10 +7,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import cupy
 
+from cuframes_nb._cuda.streams import stream_handle
 from cuframes_nb._views.geometry import rows_geometry
 from cuframes_nb.formats import FrameLayout, PlaneLayout
 
-__all__ = ["CudaPlanes", "LeasedArray"]
+__all__ = ["CudaPlanes", "LeasedArray", "as_cupy_stream"]
 
 _LEGACY_STREAM = 1
 """DLPack in the array API standard: the stream None means CUDA's legacy default stream."""
@@ -19,6 +20,32 @@ _LEGACY_STREAM = 1
 @runtime_checkable
 class _RecordsStreams(Protocol):
     def record_stream(self, stream: object) -> None: ...
+
+
+class _Handle:
+    """A stream's handle in the protocol of cuda.core, which CuPy reads."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self._handle)
+
+
+def as_cupy_stream(stream: object) -> Any:
+    """Return any library's stream as CuPy's, which does not own it.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is no stream.
+    """
+    if isinstance(stream, cupy.cuda.Stream):
+        return stream
+    handle = stream_handle(stream)
+    if hasattr(cupy.cuda.Stream, "from_external"):
+        return cupy.cuda.Stream.from_external(_Handle(handle))
+    return cupy.cuda.ExternalStream(handle)  # CuPy 13
 
 
 class LeasedArray(cupy.ndarray):  # type: ignore[misc]  # cupy has no types

@@ -162,7 +162,7 @@ class Hello(Message):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Welcome(Message):
-    """The publisher takes a subscriber in; carries the reading end of its wake-up pipe."""
+    """The publisher takes a subscriber in; carries its end of the wake-up sockets."""
 
     code: ClassVar[int] = 2
     key: str
@@ -172,7 +172,7 @@ class Welcome(Message):
 
     @property
     def fd_count(self) -> int:
-        """One: the wake-up pipe."""
+        """One: the wake-up socket."""
         return 1
 
 

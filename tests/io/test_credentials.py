@@ -3,6 +3,7 @@
 import os
 import socket
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,9 @@ from cuframes_nb._os.credentials import (
     user_name,
 )
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="takes on another user and groups: needs root")
+as_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="takes on another user and groups: needs root"
+)
 
 
 @pytest.fixture
@@ -27,18 +30,18 @@ def listener(runtime_dir):
 
 def connect_as(listener, uid, gid, groups):
     """Return the child's pid, and what the kernel says of a child that connects as somebody."""
-    path = listener.getsockname()
+    path = Path(listener.getsockname())
     client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if not pid:
         status = 1
         try:
-            os.chmod(path, 0o666)
-            os.chmod(os.path.dirname(path), 0o755)
+            path.chmod(0o666)
+            path.parent.chmod(0o755)
             os.setgroups(groups)
             os.setegid(gid)
             os.seteuid(uid)
-            client.connect(path)
+            client.connect(str(path))
             client.recv(1)  # until the parent has looked
             status = 0
         finally:

@@ -77,11 +77,19 @@ def test_leaving_the_block_closes():
 
 
 def test_one_that_is_dropped_is_closed_and_says_so():
+    held = [OwnedFd(os.open("/dev/null", os.O_RDONLY))]
+    number = held[0].fileno()
+    with pytest.warns(ResourceWarning, match=rf"unclosed <OwnedFd {number}>"):
+        held.clear()
+    assert not is_open(number)
+
+
+def test_one_that_may_be_dropped_is_closed_without_a_word():
     fd = OwnedFd(os.open("/dev/null", os.O_RDONLY))
     number = fd.fileno()
-    with pytest.warns(ResourceWarning, match=rf"unclosed <OwnedFd {number}>"):
-        del fd
-        gc.collect()
+    fd.let_drop()
+    del fd
+    gc.collect()
     assert not is_open(number)
 
 

@@ -7,6 +7,7 @@ import resource
 import socket
 import struct
 import time
+from pathlib import Path
 
 import pytest
 
@@ -61,7 +62,7 @@ def no_descriptor_left():
 
 
 def count_fds():
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def soon():
@@ -135,20 +136,14 @@ def test_a_packet_that_is_too_long_is_refused_and_its_descriptors_closed(raw):
     assert count_fds() == before
 
 
-@pytest.mark.parametrize("count", [MAX_FDS + 1, MAX_FDS + 2, 253])
+@pytest.mark.parametrize("count", [MAX_FDS + 1, 253])
 def test_too_many_descriptors_are_refused_and_none_leaks(raw, count):
     theirs, ours = raw
     with null_fds(1) as (fd,):
         socket.send_fds(theirs, [b"x"], [fd.fileno()] * count)
     before = count_fds()
-    # One more than allowed may fit, as control messages are padded; the codec counts them then.
-    try:
-        packet = ours.receive()
-    except RemoteProtocolError as error:
-        assert "too many descriptors" in str(error)
-    else:
-        assert count == len(packet.fds) == MAX_FDS + 1
-        close_all(packet.fds)
+    with pytest.raises(RemoteProtocolError, match="too many descriptors"):
+        ours.receive()
     assert count_fds() == before
 
 
@@ -226,13 +221,14 @@ def test_sending_never_waits(pair):
             a.send(bytes(1000))
 
 
-def test_a_blocking_socket_is_made_not_to_block(pair):
+def test_a_socket_that_was_made_to_block_does_not_either(pair):
+    # Whoever shares the description could do that: each call says anew that it will not wait.
     a, b = pair
     a._sock.setblocking(True)
-    with pytest.raises(BlockingIOError):  # each send says so anew
+    with pytest.raises(BlockingIOError):
         while True:
             a.send(bytes(1000))
-    assert b._sock.getblocking() is False
+    assert not b._sock.getblocking()
 
 
 def test_waiting_ends_with_a_packet_the_end_or_the_time(pair):
@@ -245,6 +241,17 @@ def test_waiting_ends_with_a_packet_the_end_or_the_time(pair):
     assert b.receive_within(soon()) == Packet(b"x", ())
     a.close()
     assert b.receive_within(soon()) is None
+
+
+def test_a_connection_that_is_shut_down_is_at_its_end_on_both_sides(pair):
+    a, b = pair
+    a.shut_down()
+    a.shut_down()
+    assert a.receive() is b.receive() is None
+    assert a.fileno() >= 0
+    b.close()
+    a.close()
+    a.shut_down()
 
 
 def test_a_closed_socket_has_no_number(pair):
@@ -269,7 +276,10 @@ def test_connecting_to_nobody_raises_at_once(runtime_dir):
 
 def test_connecting_waits_for_a_full_queue_until_the_deadline(runtime_dir):
     path = runtime_dir / "x.sock"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock, contextlib.ExitStack() as stack:
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock,
+        contextlib.ExitStack() as stack,
+    ):
         sock.bind(str(path))
         sock.listen(0)
         with pytest.raises(BlockingIOError):

@@ -1,4 +1,4 @@
-"""Messages survive the way to bytes and back, and nothing that arrives does more than be refused."""
+"""Messages survive the way to bytes and back; whatever else arrives is refused, and no more."""
 
 import dataclasses
 import struct
@@ -53,7 +53,7 @@ NAMES = st.text(max_size=16)
 
 @st.composite
 def layouts(draw):
-    """Any layout that may be: odd sizes, rows and planes padded, each plane its own way."""
+    """Draw any layout that may be: odd sizes, rows and planes padded, each in its own way."""
     fmt = draw(st.sampled_from(PixelFormat))
     size = st.integers(1, 70) | st.integers(1, MAX_DIMENSION)
     width, height = draw(size), draw(size)
@@ -70,7 +70,7 @@ def layouts(draw):
 
 @st.composite
 def arenas(draw, least):
-    """An arena with `least` bytes behind its data offset."""
+    """Draw an arena with at least `least` bytes behind its data offset."""
     kind = draw(st.sampled_from(MemoryKind))
     tilings = Tiling if kind is MemoryKind.VULKAN else [Tiling.LINEAR]
     data_offset = draw(st.integers(0, 2**20))
@@ -231,7 +231,9 @@ def test_the_largest_messages_fit_a_packet():
         slots=tuple(SlotPlace(n, 0) for n in range(MAX_SLOTS)),
     )
     epoch = Epoch(1, 8192, ring)
-    peers = [SubscriberStatus(n, n, n, ReadMode.NEWEST, 1, "x" * 64) for n in range(MAX_SUBSCRIBERS)]
+    peers = [
+        SubscriberStatus(n, n, n, ReadMode.NEWEST, 1, "x" * 64) for n in range(MAX_SUBSCRIBERS)
+    ]
     status = dataclasses.replace(ONE_OF_EACH[7], ring=ring, subscribers=tuple(peers), key="k" * 64)
     assert epoch.fd_count <= MAX_FDS
     for message in (epoch, status):
@@ -412,7 +414,6 @@ def test_what_no_ring_can_be_is_refused(changes, words):
 
 
 def test_a_count_is_checked_before_what_it_counts_is_read():
-    packet = bytearray(encode(Query()))
     for message, what in ((Refuse("", ""), "bytes of reason"), (Goodbye(""), "bytes of text")):
         packet = bytearray(encode(message))
         packet[HEADER.size : HEADER.size + 2] = b"\xff\xff"

@@ -141,11 +141,15 @@ def test_words_lie_where_another_language_looks_for_them(block):
     assert words == (b"CFNBCTL1", 7, RingState.LIVE, 1, 1, 99)
     assert struct.unpack_from("=Q", block.memory, SEQS_OFFSET + 3 * 8) == (11,)
     assert struct.unpack_from("=Q", block.memory, COMPLETIONS_OFFSET + 3 * 8) == (11,)
-    assert struct.unpack_from("=QqQ", block.memory, RECORDS_OFFSET + 3 * RECORD_NBYTES) == (11, -2, 99)
+    assert struct.unpack_from("=QqQ", block.memory, RECORDS_OFFSET + 3 * RECORD_NBYTES) == (
+        11,
+        -2,
+        99,
+    )
 
 
 def test_the_parts_do_not_overlap_and_fit():
-    assert 6 * 8 <= SEQS_OFFSET
+    assert SEQS_OFFSET >= 6 * 8
     assert SEQS_OFFSET + MAX_SLOTS * 8 <= COMPLETIONS_OFFSET
     assert COMPLETIONS_OFFSET + MAX_SLOTS * 8 <= RECORDS_OFFSET
     assert RECORDS_OFFSET + MAX_SLOTS * RECORD_NBYTES <= CONTROL_NBYTES

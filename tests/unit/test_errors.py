@@ -80,9 +80,7 @@ def test_the_message_is_what_was_said(name):
 
 def test_a_driver_error_tells_call_result_and_explanation():
     error = an("CudaError")
-    assert str(error) == (
-        "cuMemCreate failed with CUDA_ERROR_OUT_OF_MEMORY (2): out of memory"
-    )
+    assert str(error) == ("cuMemCreate failed with CUDA_ERROR_OUT_OF_MEMORY (2): out of memory")
     assert (error.call, error.status, error.name) == ("cuMemCreate", 2, "CUDA_ERROR_OUT_OF_MEMORY")
     assert str(errors.CudaError("cuInit", 1, "X")) == "cuInit failed with X (1)"
 

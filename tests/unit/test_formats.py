@@ -32,21 +32,21 @@ def test_shapes_of_planes_round_up(fmt, even, odd):
 
 
 @pytest.mark.parametrize(
-    ("fmt", "itemsize", "dtype", "bits", "yuv", "semiplanar"),
+    ("fmt", "numbers", "kinds"),
     [
-        ("nv12", 1, "uint8", 8, True, True),
-        ("p010", 2, "uint16", 10, True, True),
-        ("gray8", 1, "uint8", 8, True, False),
-        ("rgb24", 1, "uint8", 8, False, False),
-        ("rgba32", 1, "uint8", 8, False, False),
+        ("nv12", (1, "uint8", 8), (True, True)),
+        ("p010", (2, "uint16", 10), (True, True)),
+        ("gray8", (1, "uint8", 8), (True, False)),
+        ("rgb24", (1, "uint8", 8), (False, False)),
+        ("rgba32", (1, "uint8", 8), (False, False)),
     ],
 )
-def test_what_a_format_is(fmt, itemsize, dtype, bits, yuv, semiplanar):
+def test_what_a_format_is(fmt, numbers, kinds):
     it = PixelFormat.parse(fmt)
     assert it == fmt
     assert str(it) == fmt
-    assert (it.itemsize, it.dtype, it.bit_depth) == (itemsize, dtype, bits)
-    assert (it.is_yuv, it.is_semiplanar) == (yuv, semiplanar)
+    assert (it.itemsize, it.dtype, it.bit_depth) == numbers
+    assert (it.is_yuv, it.is_semiplanar) == kinds
 
 
 @pytest.mark.parametrize("name", ["", "NV12", "yuv420p", None, 1])

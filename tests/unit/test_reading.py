@@ -19,7 +19,7 @@ DISCARDED = (1 << 63) + 5
 
 @st.composite
 def rings(draw):
-    """What a control block may show: frames in any slots, complete or not, and empty slots."""
+    """Draw what a control block may show: frames in any slots, complete or not, and none."""
     count = draw(st.integers(1, 8))
     frames = draw(st.lists(st.integers(1, 40), min_size=count, max_size=count, unique=True))
     seqs = [draw(st.sampled_from([seq, 0])) for seq in frames]
@@ -28,23 +28,22 @@ def rings(draw):
 
 
 @pytest.mark.parametrize(
-    ("seqs", "done", "after", "newest", "oldest", "unfinished"),
+    ("seqs", "done", "after", "expected"),
     [
-        ([0, 0], [0, 0], 0, None, None, False),  # before the first frame
-        ([3, 2], [3, 2], 0, (0, 3), (1, 2), False),
-        ([3, 2], [3, 2], 2, (0, 3), (0, 3), False),
-        ([3, 2], [3, 2], 3, None, None, False),  # seen already
-        ([3, 4], [3, 0], 0, (0, 3), (0, 3), True),  # the newest is still being written
-        ([3, 4], [3, 0], 3, None, None, True),
-        ([3, 4], [1, 4], 0, (1, 4), None, True),  # a later one is complete first
-        ([0, 4], [DISCARDED, 4], 0, (1, 4), (1, 4), False),  # one was given back
-        ([0, 0], [7, 6], 0, None, None, False),  # withdrawn, being written
+        ([0, 0], [0, 0], 0, (None, None, False)),  # before the first frame
+        ([3, 2], [3, 2], 0, ((0, 3), (1, 2), False)),
+        ([3, 2], [3, 2], 2, ((0, 3), (0, 3), False)),
+        ([3, 2], [3, 2], 3, (None, None, False)),  # seen already
+        ([3, 4], [3, 0], 0, ((0, 3), (0, 3), True)),  # the newest is still being written
+        ([3, 4], [3, 0], 3, (None, None, True)),
+        ([3, 4], [1, 4], 0, ((1, 4), None, True)),  # a later one is complete first
+        ([0, 4], [DISCARDED, 4], 0, ((1, 4), (1, 4), False)),  # one was given back
+        ([0, 0], [7, 6], 0, (None, None, False)),  # withdrawn, being written
     ],
 )
-def test_what_is_taken(seqs, done, after, newest, oldest, unfinished):
-    assert newest_complete(seqs, done, after) == newest
-    assert oldest_after(seqs, done, after) == oldest
-    assert unfinished_after(seqs, done, after) is unfinished
+def test_what_is_taken(seqs, done, after, expected):
+    looks = (newest_complete, oldest_after, unfinished_after)
+    assert tuple(look(seqs, done, after) for look in looks) == expected
 
 
 @given(rings())

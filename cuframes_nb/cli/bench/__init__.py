@@ -1,2 +1,80 @@
-def add_parser(commands):
-    pass
+"""``cuframes-nb bench``: what frames cost on this machine, beside what others would cost."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["add_parser"]
+
+SECTIONS: Final = ("latency", "cost", "attach", "memory", "conversion")
+
+_ABOUT: Final = """\
+Measure on this machine, with 1080p NV12 frames:
+
+  latency      from publish() to the frame in a subscriber's hands, what publish() costs and what
+               CPU it takes, for 1, 4 and 16 subscribers at 60 and 240 frames a second; and the
+               same for other ways to pass frames between processes
+  cost         single calls
+  attach       from subscribe() to the first array, and importing the package
+  memory       what a ring of four takes
+  conversion   to RGB
+
+Without a name, all of them: about two minutes. Ratios between lines of one run say more than the
+figures themselves, which depend on the machine and on what else it does."""
+
+
+def add_parser(commands: Any) -> None:  # argparse's class for it is private
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "bench",
+        help="measure latency, throughput and cost on this machine",
+        description=_ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("section", nargs="?", choices=SECTIONS, help="only this part")
+    parser.add_argument(
+        "--memory",
+        choices=("auto", "host", "cuda"),
+        default="auto",
+        help="where the frames are (default: on a GPU if it can share memory, else the host)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE too")
+    parser.add_argument("--quick", action="store_true", help="fewer frames: a rough idea in 20 s")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    from cuframes_nb.cli.bench import report
+    from cuframes_nb.cli.bench.plan import Plan
+
+    plan = Plan.make(args.memory, quick=args.quick)
+    sections = [args.section] if args.section else list(SECTIONS)
+    results = _measure(plan, sections)
+    document = report.document(plan, results)
+    if args.json:
+        report.write_json(args.json, document)
+    report.show(document)
+    return 0
+
+
+def _measure(plan: Any, sections: list[str]) -> dict[str, list[dict[str, Any]]]:
+    from cuframes_nb.cli.bench import costs, latency
+    from cuframes_nb.cli.bench.progress import Progress
+
+    steps = {
+        "latency": latency.steps,
+        "cost": costs.calls,
+        "attach": costs.attaching,
+        "memory": costs.memory,
+        "conversion": costs.conversion,
+    }
+    work = [(section, step) for section in sections for step in steps[section](plan)]
+    results: dict[str, list[dict[str, Any]]] = {section: [] for section in sections}
+    with Progress(len(work)) as progress:
+        for section, (name, act) in work:
+            progress.step(name)
+            results[section] += act()
+    return results

@@ -73,8 +73,9 @@ class Watch:
             if not was_farewell(error):
                 raise
         self._draw()
-        if self._drawing is not None:
+        if self._drawing is not None and self._frame is not None:
             self._drawing.join()
+            self._frame.release()
             print(f"wrote {self._out}")
 
     def _take(self, frame: cf.Frame) -> None:

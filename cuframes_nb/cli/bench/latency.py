@@ -1,0 +1,159 @@
+"""From publish to the frame in hand, at a steady rate; and what that costs both sides."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import cuframes_nb as cf
+from cuframes_nb.cli.bench.contender import Contender, Sightings
+from cuframes_nb.cli.bench.peers import peers
+from cuframes_nb.cli.bench.plan import Plan, Result, Step, percentiles
+from cuframes_nb.errors import RingFullError
+
+__all__ = ["OURS", "steps"]
+
+OURS: Final = "cuframes_nb"
+_WARM_SECONDS: Final = 0.25
+"""At the start of each rate, not counted."""
+
+
+def steps(plan: Plan) -> list[Step]:
+    """Return what is to be measured: ours first."""
+    work: list[Step] = [
+        (f"{OURS}, {n} subscribers", functools.partial(_measure_ours, plan, n))
+        for n in plan.subscribers
+    ]
+    work += [
+        (f"{peer.name}, {n} subscribers", functools.partial(_measure_peer, peer, plan, n))
+        for peer in peers(plan.memory)
+        for n in plan.peer_subscribers
+    ]
+    return work
+
+
+class _Ours(Contender):
+    """This package."""
+
+    name = OURS
+
+    def __init__(self, plan: Plan, subscribers: int) -> None:
+        super().__init__(subscribers)
+        self._publisher = plan.publisher()
+        for _ in range(subscribers):
+            self.start(_subscriber, self._publisher.key)
+        self.publish(-1)  # loads what the first frame loads
+        self.wait_until_ready()
+
+    def publish(self, number: int) -> int:
+        start = time.monotonic_ns()
+        try:
+            slot = self._publisher.acquire()
+        except RingFullError:
+            return time.monotonic_ns() - start
+        acquired = time.monotonic_ns()
+        _draw(slot, number)
+        drawn = time.monotonic_ns()
+        self._publisher.publish(slot, pts_ns=number)  # so that a frame says which it is
+        return time.monotonic_ns() - drawn + acquired - start
+
+    def stop(self) -> None:
+        self._publisher.close()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._publisher.close()
+        super().__exit__(*exc_info)
+
+
+def _draw(slot: cf.WritableSlot, number: int) -> None:
+    """Write the frame: on a GPU all of it by one kernel; on the host a little, to be no part."""
+    if slot.xp.__name__ == "cupy":
+        slot.y.fill(number & 255)
+    else:
+        slot.y[0, :64] = number & 255
+
+
+def _subscriber(results: Any, key: str) -> None:
+    sightings = Sightings()
+    with cf.subscribe(key, reconnect=False) as subscriber:
+        results.put("ready")
+        for frame in subscriber:
+            sightings.note(frame.pts_ns, frame.published_ns)
+    results.put(sightings.array())
+
+
+def _measure_ours(plan: Plan, subscribers: int) -> list[Result]:
+    with _Ours(plan, subscribers) as contender:
+        return _run(contender, plan)
+
+
+def _measure_peer(peer: Any, plan: Plan, subscribers: int) -> list[Result]:
+    with peer(subscribers) as contender:
+        return _run(contender, plan)
+
+
+class _Phase(NamedTuple):
+    """One rate, as the publisher saw it."""
+
+    rate: int
+    first: int  #: number of the first frame that counts
+    last: int
+    costs: list[int]
+    cpu: float  #: share of one core
+
+
+def _run(contender: Contender, plan: Plan) -> list[Result]:
+    number = 0
+    phases = []
+    for rate in plan.rates:
+        warm = max(5, int(rate * _WARM_SECONDS))
+        phases.append(_phase(contender, rate, number, warm, int(rate * plan.seconds)))
+        number = phases[-1].last + 1
+    seen = contender.finish()
+    return [_result(contender, phase, seen) for phase in phases]
+
+
+def _phase(contender: Contender, rate: int, number: int, warm: int, frames: int) -> _Phase:
+    start = time.monotonic()
+    _paced(contender, rate, start, range(number, number + warm))
+    first = number + warm
+    cpu, wall = time.process_time(), time.monotonic()
+    start += warm / rate
+    costs = _paced(contender, rate, start, range(first, first + frames))
+    share = (time.process_time() - cpu) / (time.monotonic() - wall)
+    return _Phase(rate, first, first + frames - 1, costs, share)
+
+
+def _paced(contender: Contender, rate: int, start: float, numbers: range) -> list[int]:
+    costs = []
+    for index, number in enumerate(numbers):
+        time.sleep(max(0.0, start + index / rate - time.monotonic()))
+        costs.append(contender.publish(number))
+    return costs
+
+
+def _result(contender: Contender, phase: _Phase, seen: list[NDArray[np.int64]]) -> Result:
+    counted = [rows[(rows[:, 0] >= phase.first) & (rows[:, 0] <= phase.last)] for rows in seen]
+    frames = phase.last - phase.first + 1
+    return {
+        "library": contender.name,
+        "rate_fps": phase.rate,
+        "subscribers": contender.subscribers,
+        **percentiles(np.concatenate([rows[:, 1] for rows in counted]), "latency"),
+        **percentiles(phase.costs, "publish"),
+        "delivered_percent": round(100 * float(np.mean([len(r) for r in counted])) / frames, 1),
+        "publisher_cpu_percent": round(100 * phase.cpu, 1),
+        "subscriber_cpu_percent": round(100 * float(np.mean([_cpu(r) for r in counted])), 1),
+    }
+
+
+def _cpu(rows: NDArray[np.int64]) -> float:
+    """Return the share of one core that a subscriber used between its first and last frame."""
+    if len(rows) < 2:
+        return 0.0
+    _, _, wall, cpu = rows[-1] - rows[0]
+    return float(cpu / wall)

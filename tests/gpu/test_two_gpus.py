@@ -1,0 +1,61 @@
+"""Frames on a GPU that is not everybody's first: matched by UUID, never by ordinal."""
+
+import cupy as cp
+import pytest
+
+import cuframes_nb as cf
+from tests.helpers import gpu as pixels
+from tests.helpers.children import child
+
+pytestmark = pytest.mark.skipif(
+    cp.cuda.runtime.getDeviceCount() < 2, reason="there are fewer than two GPUs"
+)
+
+
+@pytest.fixture
+def pub():
+    with cf.Publisher("cam1", width=640, height=360, memory="cuda", device=1) as publisher:
+        with cp.cuda.Device(1):
+            slot = publisher.acquire()
+            pixels.fill(slot)
+            publisher.publish(slot)
+        yield publisher
+
+
+def read(link):
+    try:
+        with cf.subscribe("cam1") as sub, sub.next(10) as frame:
+            ordinal = int(frame.device.removeprefix("cuda:"))
+            with cp.cuda.Device(ordinal):
+                link.say("read", device=frame.device, wrong=pixels.wrong_pixels(frame))
+            link.say("current", device=cp.cuda.runtime.getDevice())
+    except cf.DeviceError as error:
+        link.say("refused", error=str(error))
+
+
+def test_the_publisher_uses_the_gpu_it_was_told(pub):
+    assert pub.info.device == cf.devices()[1].uuid
+    slot = pub.acquire()
+    assert slot.y.device.id == 1
+    assert cp.cuda.runtime.getDevice() == 0  # the current device is as it was
+    pub.discard(slot)
+
+
+@pytest.mark.parametrize(("visible", "ordinal"), [(None, 1), ("0,1", 1), ("1,0", 0), ("1", 0)])
+def test_a_subscriber_finds_it_under_any_numbering(pub, visible, ordinal):
+    with child(read, env={} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) as c:
+        seen = c.expect("read", seconds=60)
+        assert seen["device"] == f"cuda:{ordinal}"
+        assert seen["wrong"] == 0
+        assert c.expect("current")["device"] == 0
+
+
+@pytest.mark.parametrize("visible", ["0", ""])
+def test_a_subscriber_that_does_not_see_it_is_told(pub, visible):
+    with child(read, env={"CUDA_VISIBLE_DEVICES": visible}) as c:
+        assert "CUDA_VISIBLE_DEVICES" in c.expect("refused", seconds=60)["error"]
+
+
+def test_another_gpu_than_the_frames_is_refused(pub):
+    with pytest.raises(cf.DeviceError, match="is another one"):
+        cf.subscribe("cam1", device=0)
