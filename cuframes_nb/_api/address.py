@@ -6,8 +6,20 @@ import contextlib
 import os
 from pathlib import Path
 
-from cuframes_nb._os.runtime_dir import candidate_dirs, check_key, find_socket, list_sockets
-from cuframes_nb.errors import InvalidArgumentError, StreamNotFoundError, UnsupportedError
+from cuframes_nb._os.credentials import user_name
+from cuframes_nb._os.runtime_dir import (
+    candidate_dirs,
+    check_key,
+    closed_dirs,
+    find_socket,
+    list_sockets,
+)
+from cuframes_nb.errors import (
+    AccessDeniedError,
+    InvalidArgumentError,
+    StreamNotFoundError,
+    UnsupportedError,
+)
 
 __all__ = ["Address"]
 
@@ -52,13 +64,17 @@ class Address:
                 return self._path
         return None
 
-    def not_found(self) -> StreamNotFoundError:
+    def not_found(self) -> StreamNotFoundError | AccessDeniedError:
         """Return the error that says where it was looked for and what there is."""
         if self._path is not None:
+            if self._path.parent.is_dir() and not os.access(self._path.parent, os.X_OK):
+                return _denied(str(self._path), [self._path.parent])
             return StreamNotFoundError(f"there is no publisher's socket at {self._path}")
+        if closed := closed_dirs():
+            return _denied(f"a stream {self.key!r}", closed)
         keys = [key for key, _ in list_sockets()]
         there = f"the streams there are: {', '.join(keys)}" if keys else "no stream is there"
-        places = ", ".join(str(path) for path in candidate_dirs())
+        places = ", ".join(map(_readable_name, candidate_dirs()))
         return StreamNotFoundError(
             f"there is no stream {self.key!r} in {places}; {there}. Start its publisher, or set "
             f"$CUFRAMES_RUNTIME_DIR to the publisher's directory"
@@ -66,3 +82,18 @@ class Address:
 
     def __str__(self) -> str:
         return self.key or str(self._path)
+
+
+def _denied(what: str, closed: list[Path]) -> AccessDeniedError:
+    places = ", ".join(str(path) for path in closed)
+    return AccessDeniedError(
+        f"no publisher of {what} was found, and user {user_name(os.geteuid())} may not look into "
+        f"{places}: its publisher can let others in with group=…, or set $CUFRAMES_RUNTIME_DIR"
+    )
+
+
+def _readable_name(directory: Path) -> str:
+    """Return a directory's path, and whether this user may look into it."""
+    if directory.is_dir() and not os.access(directory, os.X_OK):
+        return f"{directory} (which this user may not enter)"
+    return str(directory)

@@ -20,6 +20,7 @@ __all__ = [
     "ENVIRONMENT",
     "candidate_dirs",
     "check_key",
+    "closed_dirs",
     "directory_lock",
     "find_socket",
     "list_sockets",
@@ -120,6 +121,21 @@ def find_socket(key: str) -> Path | None:
             if stat.S_ISSOCK(path.stat().st_mode):
                 return path
     return None
+
+
+def closed_dirs() -> list[Path]:
+    """Return the directories that are there, or may be, and that this user may not enter."""
+    closed = []
+    for directory in candidate_dirs():
+        try:
+            directory.stat()
+            if not os.access(directory, os.X_OK):
+                closed.append(directory)
+        except PermissionError:
+            closed.append(directory)
+        except OSError:
+            continue
+    return closed
 
 
 def list_sockets() -> list[tuple[str, Path]]:

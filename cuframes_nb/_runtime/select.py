@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
+from cuframes_nb._cuda.devices import ENVIRONMENT as DEVICE_ENVIRONMENT
 from cuframes_nb._runtime.backend import Backend
 from cuframes_nb._runtime.host_backend import HostBackend
 from cuframes_nb._wire.messages import ArenaDescription, MemoryKind
@@ -39,7 +41,8 @@ def publisher_backend(memory: str, device: str | int | None) -> Backend:
         return HostBackend("asked for")
     from cuframes_nb._runtime.cuda_backend import CudaBackend
 
-    if memory == "cuda" or device is not None:
+    # A GPU that somebody names is not silently replaced by host memory.
+    if memory == "cuda" or device is not None or os.environ.get(DEVICE_ENVIRONMENT):
         return CudaBackend.for_publisher(device, "asked for")
     try:
         return CudaBackend.for_publisher(None, "a GPU that can share memory is there")

@@ -109,7 +109,7 @@ def test_one_that_cannot_be_made_is_an_error(chosen):
 
 def test_one_that_anybody_may_write_to_is_refused(chosen):
     publisher_dir().chmod(0o777)
-    with pytest.raises(AccessDeniedError, match=r"mode 0777.*chmod o-w"):
+    with pytest.raises(AccessDeniedError, match=r"mode 0777.*chmod go-w"):
         publisher_dir()
 
 

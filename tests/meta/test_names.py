@@ -20,7 +20,8 @@ def reference():
 def test_a_public_name_is_there_and_explained(name):
     value = getattr(cuframes_nb, name)
     if inspect.isclass(value) or inspect.isroutine(value) or inspect.ismodule(value):
-        doc = vars(value).get("__doc__") or ""
+        own = vars(value) if inspect.isclass(value) else {"__doc__": value.__doc__}
+        doc = own.get("__doc__") or ""
         assert doc.strip(), f"{name} has no docstring of its own"
         assert not doc.startswith(f"{value.__name__}("), f"{name} has only a generated docstring"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import multiprocessing
 import queue
 import time
 from collections.abc import Callable
@@ -219,6 +220,7 @@ class _CoreBuffers(_QueuePeer):
     def __init__(self, subscribers: int) -> None:
         from cuda.core import Device, DeviceMemoryResource, DeviceMemoryResourceOptions
 
+        multiprocessing.set_start_method("spawn", force=True)  # else it warns of fork
         device = Device(0)
         device.set_current()
         options = DeviceMemoryResourceOptions(max_size=64 << 20, ipc_enabled=True)
