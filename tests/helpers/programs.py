@@ -129,6 +129,12 @@ class _Tally:
         return sum(self._words)
 
 
+def _import_all():
+    """Import what is otherwise imported at first use, so that each forked process need not."""
+    for name in cf.__all__:
+        getattr(cf, name)
+
+
 def _fork(work):
     """Run ``work()`` in a forked process that never returns; return its pid.
 
@@ -150,6 +156,7 @@ def _fork(work):
 
 def kill_subscribers(link, key, *, kills, at_once=6, seed=0):
     """Run subscribers and end them with SIGKILL at random moments; say how many frames they saw."""
+    _import_all()
     rng = random.Random(seed)
     seen, torn = _Tally(at_once), _Tally(at_once)
     failed = 0
@@ -181,7 +188,7 @@ def kill_subscribers(link, key, *, kills, at_once=6, seed=0):
     numbers = iter(range(seed * 10**6, 10**9))
     pids = [_fork(lambda i=i: work(i, next(numbers))) for i in range(at_once)]
     for _ in range(kills):
-        time.sleep(rng.random() * 0.03)
+        time.sleep(rng.random() * 0.04)
         index = rng.randrange(at_once)
         os.kill(pids[index], signal.SIGKILL)
         _, status = os.waitpid(pids[index], 0)
@@ -196,6 +203,7 @@ def kill_subscribers(link, key, *, kills, at_once=6, seed=0):
 
 def kill_publishers(link, key, *, kills, memory="host", seed=0):
     """Run publishers under one name, one after the other, each ended by SIGKILL at some moment."""
+    _import_all()
     rng = random.Random(seed)
     started, published = _Tally(1), _Tally(1)
 
@@ -207,6 +215,7 @@ def kill_publishers(link, key, *, kills, memory="host", seed=0):
                 with contextlib.suppress(cf.RingFullError):
                     frames.publish(pub)
                     published.add(0)
+                time.sleep(0.0005)  # so that its own thread can take readers in
                 if number % 3 == 0 and pub.stats.published % 50 == 0:
                     pub.reconfigure(height=8 + pub.stats.published % 40)
 
@@ -217,7 +226,7 @@ def kill_publishers(link, key, *, kills, memory="host", seed=0):
         if number % 4:  # every fourth dies whenever, perhaps before it has begun
             while started.total() == before and os.waitpid(pid, os.WNOHANG) == (0, 0):
                 time.sleep(0.0005)
-        time.sleep(rng.random() * 0.06)
+        time.sleep(rng.random() * 0.12)
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         failed += not os.WIFSIGNALED(status)
@@ -235,7 +244,7 @@ def _become(uid, gid, groups=()):
 
 def attach_as(link, source, *, uid, gid, groups=(), trusted_uids=()):
     """Subscribe as another user and say what came of it."""
-    _ = cf.subscribe, cf.CuframesError  # imported while the files can still be read
+    _import_all()  # while the files can still be read
     _become(uid, gid, groups)
     try:
         with cf.subscribe(source, timeout=0, trusted_uids=trusted_uids) as sub:
@@ -249,8 +258,7 @@ def attach_as(link, source, *, uid, gid, groups=(), trusted_uids=()):
 
 def publish_as(link, key, directory, *, uid, gid):
     """Publish one frame as another user, in a directory of its own."""
-    with frames.publisher("warm-up") as pub, cf.subscribe("warm-up"):
-        frames.publish(pub)
+    _import_all()  # while the files can still be read
     os.mkdir(directory, 0o700)
     os.chown(directory, uid, gid)
     os.environ["CUFRAMES_RUNTIME_DIR"] = directory
@@ -290,12 +298,13 @@ def publish_with_few_descriptors(link, key, *, spare):
     """Publish with room for `spare` more descriptors."""
     stop = _told(link)
     with frames.publisher(key) as pub:
-        before = len(open_fds())
+        before, limits = len(open_fds()), resource.getrlimit(resource.RLIMIT_NOFILE)
         _limit_descriptors(spare)
         link.say("ready")
         while not stop.wait(0.001):
             with contextlib.suppress(cf.RingFullError):
                 frames.publish(pub)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         frames.until(lambda: pub.stats.subscribers == 0 and len(open_fds()) == before)
         link.say("done", leased=pub.stats.slots_leased)
 

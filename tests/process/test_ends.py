@@ -17,7 +17,8 @@ pytestmark = pytest.mark.process
 @pytest.mark.parametrize("mode", ["return", "exit", "_exit", "raise"])
 def test_a_process_may_end_with_everything_open(mode, runtime_dir):
     # lifetime.md, 3 and 10
-    with child(programs.leave_everything_open, mode=mode) as process:
+    quiet = {"PYTHONWARNINGS": "default,ignore::ResourceWarning"}
+    with child(programs.leave_everything_open, mode=mode, env=quiet) as process:
         process.expect("ready")
         process.stop()
         assert process.stderr() == ""

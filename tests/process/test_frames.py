@@ -1,10 +1,10 @@
 """Frames among processes that are fast, slow, stopped or killed: none is torn, no slot is lost."""
 
 import contextlib
-import os
 import random
 import signal
 import threading
+import time
 
 import pytest
 
@@ -25,6 +25,7 @@ def publish_until(pub, done):
             publish(pub)
         except cf.RingFullError:
             dropped += 1
+        time.sleep(0.0002)  # so that the publisher's own thread can take readers in
     return dropped
 
 
@@ -82,8 +83,9 @@ def storm(kills, seed, ring_size=8):
                     publish_until(pub, done)
                 assert counts[name]["torn"] == []
                 assert counts[name]["count"] > 0
+        print(result, counts, pub.stats)
         assert (result["torn"], result["failed"]) == (0, 0)
-        assert result["seen"] > 0
+        assert result["seen"] > kills, result
         assert held < pub.stats.published
         all_slots_come_back(pub)
         until(lambda: len(open_fds()) <= before)
@@ -105,9 +107,9 @@ def test_nothing_is_torn_and_nothing_is_lost_among_thousands(ring_size):
 
 def test_a_stopped_reader_delays_nobody():
     # lifetime.md, 2
-    with publisher(ring_size=4) as pub, cf.subscribe("cam") as other:
+    with publisher(ring_size=4) as pub:
         publish(pub)
-        with child(programs.hold, "cam") as stopped:
+        with cf.subscribe("cam") as other, child(programs.hold, "cam") as stopped:
             assert stopped.expect("holds")["seq"] == 1
             stopped.signal(signal.SIGSTOP)
             for expected in range(2, 5002):
@@ -170,20 +172,21 @@ def test_a_stopped_publisher_is_waited_for(reader_mode):
         assert pub.expect("done")["slots_leased"] == 0
 
 
-@pytest.mark.parametrize("step", ["acquired", "locked", "written", "unlocked"])
+@pytest.mark.parametrize("step", ["acquire", "record", "unlock", "announce"])
 def test_a_publisher_killed_at_any_step_shows_no_half_frame(step):
     # lifetime.md, 1 and 3
-    with child(die_in_publish, "cam", step) as pub:
+    with child(stop_in_publish, "cam", step) as pub:
         pub.expect("ready")
         with cf.subscribe("cam") as sub:
             with sub.next(timeout=30) as frame:
                 assert frame.seq == 3
                 check(frame)
-            pub.send("die")
+            pub.send("go")
+            pub.expect(step)
+            pub.kill()
             with pytest.raises(cf.FrameTimeout, match="away"):
                 while True:
-                    check(sub.next(timeout=0.3))
-            pub.kill()
+                    check(sub.next(timeout=0.1))
             with publisher() as new:
                 publish(new)
                 with sub.next(timeout=30) as frame:
@@ -191,36 +194,36 @@ def test_a_publisher_killed_at_any_step_shows_no_half_frame(step):
                     check(frame)
 
 
-def die_in_publish(link, key, step):
+def stop_in_publish(link, key, step):
+    """Publish three frames, and stay for ever at one step of the fourth."""
     pub = publisher(key)
     publish(pub, 3)
     link.say("ready")
-    link.hear("die")
+    link.hear("go")
 
-    def die(*_):
-        os.kill(os.getpid(), signal.SIGKILL)
+    def stay(*_):
+        link.say(step)
+        signal.pause()
 
-    control = pub._ring.control
-    if step == "acquired":
-        pub._ring.control = Dying(control, "withdraw", die)
-        pub.acquire()
+    ring = pub._ring
+    if step == "acquire":
+        ring.control = Staying(ring.control, "withdraw", stay)
     slot = pub.acquire()
-    fill(slot, 77)  # not the number that it will have
-    if step == "locked":
-        pub._ring.control = Dying(control, "write_record", die)
-    if step == "written":
-        pub._ring._locks[slot._index] = Dying(None, "release", die)
-    if step == "unlocked":
-        fill(slot)
-        pub._ring.control = Dying(control, "announce", die)
+    fill(slot, 77)  # not the number that it would have
+    if step == "record":
+        ring.control = Staying(ring.control, "write_record", stay)
+    elif step == "unlock":
+        ring._locks[slot._index] = Staying(None, "release", stay)
+    else:
+        ring.control = Staying(ring.control, "announce", stay)
     pub.publish(slot)
 
 
-class Dying:
-    """An object that ends the process when one of its methods is called."""
+class Staying:
+    """An object of which one method never returns."""
 
-    def __init__(self, real, name, die):
-        self._real, self._name, self._die = real, name, die
+    def __init__(self, real, name, stay):
+        self._real, self._name, self._stay = real, name, stay
 
     def __getattr__(self, name):
-        return self._die if name == self._name else getattr(self._real, name)
+        return self._stay if name == self._name else getattr(self._real, name)
