@@ -210,10 +210,10 @@ class Publisher:
         InvalidArgumentError
             If the slot is another publisher's.
         """
-        pts = slot.pts_ns if pts_ns is None else pts_ns
         self._check_process()
         with self._mutex:
             self._check_slot(slot)
+            pts = slot.pts_ns if pts_ns is None else pts_ns
             record = self._ring.publish(slot._index, pts, stream)  # noqa: SLF001
             slot._state = "published"  # noqa: SLF001
         self._hub.wake_all()
@@ -475,6 +475,8 @@ class Publisher:
         )
 
     def _check_slot(self, slot: WritableSlot) -> None:
+        if slot._ring is self._ring and slot._state == "being written" and not self._closed:  # noqa: SLF001
+            return  # as nearly always; what follows finds out what is wrong
         self._check_open()
         if slot._publisher is not self:  # noqa: SLF001
             raise InvalidArgumentError(

@@ -362,7 +362,7 @@ class Subscriber:
                 return None
             slot, seq = choice
             if not epoch.holds(slot) and epoch.held >= epoch.limit:
-                if self._waits_for_gpu(session):
+                if epoch.pending_releases:
                     return None
                 raise self._limit_reached(session)
             try:
@@ -389,9 +389,6 @@ class Subscriber:
         ring = session.epoch.message.ring
         return Frame(session.welcome.key, ring, taken.record, taken.planes, taken.lease)
 
-    def _waits_for_gpu(self, session: Session) -> bool:
-        return session.epoch.backend.pending_releases() > 0
-
     def _limit_reached(self, session: Session) -> LeaseLimitError:
         epoch = session.epoch
         return LeaseLimitError(
@@ -409,7 +406,7 @@ class Subscriber:
         control = session.epoch.control
         if unfinished_after(control.seqs(), control.completions(), self._last):
             return next(waits)
-        if session.epoch.held >= session.epoch.limit and self._waits_for_gpu(session):
+        if session.epoch.held >= session.epoch.limit and session.epoch.pending_releases:
             return _PENDING_SECONDS
         return None
 

@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 from cuframes_nb._cuda.devices import activated
-from cuframes_nb._cuda.driver import call
+from cuframes_nb._cuda.driver import call, error, function
 from cuframes_nb._os.mapping import Mapping
 from cuframes_nb.errors import CudaError, UnsupportedError
 
@@ -40,6 +40,7 @@ class RegisteredWords:
         self._address = mapping.address
         self._ordinal = ordinal
         self._registered = False
+        self._write_value = function("cuStreamWriteValue64")
         try:
             with activated(ordinal):
                 call("cuMemHostRegister", self._address, mapping.nbytes, _DEVICE_MAP)
@@ -59,7 +60,9 @@ class RegisteredWords:
         ``cuStreamWriteValue64`` without flags is preceded by a system-wide memory fence (CUDA
         Driver API, "Stream Memory Operations"), so whoever sees the word sees the work's results.
         """
-        call("cuStreamWriteValue64", handle, self._device_address + offset, value, 0)
+        status = self._write_value(handle, self._device_address + offset, value, 0)[0]
+        if status:
+            raise error("cuStreamWriteValue64", status)
 
     def close(self) -> None:
         """Unregister, once; no write may be queued any more."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from cuframes_nb._cuda.driver import call, driver, initialise
+from cuframes_nb._cuda.driver import call, driver, error, function, initialise
 from cuframes_nb.errors import CudaError, DeviceError, InvalidArgumentError
 
 __all__ = [
@@ -138,28 +137,40 @@ def find_by_uuid(uuid: bytes) -> Gpu:
     )
 
 
-@contextlib.contextmanager
-def activated(ordinal: int) -> Iterator[None]:
-    """Make the GPU's primary context current for a block, and put back what was."""
-    context = _primary_context(ordinal)
-    call("cuCtxPushCurrent", context)
-    try:
-        yield
-    finally:
-        call("cuCtxPopCurrent")
+@functools.cache
+def activated(ordinal: int) -> Activation:
+    """Return what makes the GPU's primary context current for a block."""
+    return Activation(ordinal)
+
+
+class Activation:
+    """A context manager, usable again and again: one context current, then what was before.
+
+    A class and bound functions, because it is used several times a frame.
+    """
+
+    __slots__ = ("_context", "_pop", "_push")
+
+    def __init__(self, ordinal: int) -> None:
+        # Retained for the life of the process, as the CUDA runtime (CuPy, torch) does.
+        initialise()
+        self._context = call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", ordinal))
+        self._push = function("cuCtxPushCurrent")
+        self._pop = function("cuCtxPopCurrent")
+
+    def __enter__(self) -> None:
+        status = self._push(self._context)[0]
+        if status:
+            raise error("cuCtxPushCurrent", status)
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._pop()
 
 
 def uuid_text(uuid: bytes) -> str:
     """Return a UUID as the driver's tools print it: ``GPU-xxxxxxxx-…``."""
     h = uuid.hex()
     return f"GPU-{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
-
-
-@functools.cache
-def _primary_context(ordinal: int) -> Any:
-    # Retained for the life of the process, as the CUDA runtime (CuPy, torch) does.
-    initialise()
-    return call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", ordinal))
 
 
 def _attribute(device: Any, name: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cuframes_nb.errors import CudaError, DeviceError
 
-__all__ = ["call", "driver", "initialise", "succeeded"]
+__all__ = ["call", "driver", "error", "function", "initialise", "succeeded"]
 
 
 @functools.cache
@@ -23,11 +23,11 @@ def driver() -> ModuleType:
     """
     try:
         from cuda.bindings import driver as module
-    except ImportError as error:
+    except ImportError as failure:
         raise DeviceError(
-            f"the CUDA bindings for Python are not installed ({error}): install "
+            f"the CUDA bindings for Python are not installed ({failure}): install "
             f"'cuframes-nb[cuda13]' (driver 580 or newer) or 'cuframes-nb[cuda12]'"
-        ) from error
+        ) from failure
     return module  # type: ignore[no-any-return]  # cuda.bindings has no types
 
 
@@ -42,30 +42,32 @@ def initialise() -> None:
     """
     try:
         call("cuInit", 0)
-    except CudaError as error:
-        if error.name == "CUDA_ERROR_NO_DEVICE":
+    except CudaError as failure:
+        if failure.name == "CUDA_ERROR_NO_DEVICE":
             raise DeviceError(
                 "the CUDA driver sees no GPU: none is there, or CUDA_VISIBLE_DEVICES hides it; use "
                 "memory='host' or unset that variable"
-            ) from error
+            ) from failure
         raise
-    except RuntimeError as error:  # cuda.bindings, when libcuda.so.1 cannot be loaded
+    except RuntimeError as failure:  # cuda.bindings, when libcuda.so.1 cannot be loaded
         raise DeviceError(
-            f"there is no CUDA driver on this machine ({error}): use memory='host'"
-        ) from error
+            f"there is no CUDA driver on this machine ({failure}): use memory='host'"
+        ) from failure
 
 
 def call(name: str, *arguments: Any) -> Any:
     """Call a driver function and return its values: None, one, or a tuple.
+
+    Where every microsecond counts, bind `function` once and look at the status with `error`.
 
     Raises
     ------
     CudaError
         If it does not return ``CUDA_SUCCESS``.
     """
-    status, *values = _function(name)(*arguments)
+    status, *values = function(name)(*arguments)
     if status:
-        raise CudaError(name, int(status), status.name, _explanation(status))
+        raise error(name, status)
     if not values:
         return None
     return values[0] if len(values) == 1 else tuple(values)
@@ -79,19 +81,20 @@ def succeeded(name: str, *arguments: Any) -> bool:
     CudaError
         If it said anything else.
     """
-    (status,) = _function(name)(*arguments)
+    (status,) = function(name)(*arguments)
     if not status:
         return True
     if status.name == "CUDA_ERROR_NOT_READY":
         return False
-    raise CudaError(name, int(status), status.name, _explanation(status))
+    raise error(name, status)
+
+
+def error(name: str, status: Any) -> CudaError:
+    """Return the error for a driver function that returned `status`, a ``CUresult``."""
+    _, text = driver().cuGetErrorString(status)
+    return CudaError(name, int(status), status.name, text.decode() if text else "")
 
 
 @functools.cache
-def _function(name: str) -> Callable[..., tuple[Any, ...]]:
+def function(name: str) -> Callable[..., tuple[Any, ...]]:
     return getattr(driver(), name)  # type: ignore[no-any-return]  # cuda.bindings has no types
-
-
-def _explanation(status: Any) -> str:
-    _, text = driver().cuGetErrorString(status)
-    return text.decode() if text else ""

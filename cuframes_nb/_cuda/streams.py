@@ -9,6 +9,9 @@ from cuframes_nb.errors import InvalidArgumentError
 
 __all__ = ["LEGACY", "Event", "is_capturing", "is_idle", "stream_handle", "synchronise"]
 
+_NOT_CAPTURING: Final = 0
+"""CU_STREAM_CAPTURE_STATUS_NONE (cuda.h)."""
+
 LEGACY: Final = 1
 """CU_STREAM_LEGACY (cuda.h): the default stream with which all blocking streams synchronise."""
 
@@ -52,8 +55,7 @@ def is_capturing(handle: int) -> bool:
     """Whether the stream records a graph instead of running."""
     if handle in {0, LEGACY}:
         return False  # the legacy stream cannot capture, and asking could break others' captures
-    status = driver().CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
-    return bool(call("cuStreamIsCapturing", handle) != status)
+    return bool(call("cuStreamIsCapturing", handle) != _NOT_CAPTURING)
 
 
 def synchronise(handle: int) -> None:

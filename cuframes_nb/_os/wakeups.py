@@ -1,9 +1,9 @@
 """Telling one other process that there is something new, without ever waiting for it.
 
-A pair of sockets, because nothing that its reader does can make the writer wait (``MSG_DONTWAIT``
-holds for the call). With an eventfd the reader could: both ends are one open file description, whose
-``O_NONBLOCK`` anybody may clear. With a pipe it could, too: a reader whose buffer faults into memory
-that it serves itself (userfaultfd, FUSE) keeps the pipe locked meanwhile. See
+A pair of sockets, because nothing that its reader does can make the writer wait: ``MSG_DONTWAIT``
+holds for the call. With an eventfd the reader could: both ends are one open file description,
+whose ``O_NONBLOCK`` anybody may clear. With a pipe it could, too: a reader whose buffer faults into
+memory that it serves itself (userfaultfd, FUSE) keeps the pipe locked meanwhile. See
 ``docs/design/decisions/wake-up-channel.md``.
 """
 

@@ -108,6 +108,11 @@ class AttachedEpoch:
         """How many slots are leased."""
         return self._table.held
 
+    @property
+    def pending_releases(self) -> int:
+        """How many leases only wait for the GPU to finish reading."""
+        return sum(backend.pending_releases(self._table) for backend in self._backends)
+
     def holds(self, slot: int) -> bool:
         """Whether a lease on `slot` is out."""
         return self._table.holds(slot)

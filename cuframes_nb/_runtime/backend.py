@@ -84,8 +84,9 @@ class Backend(abc.ABC):
     def lease(self, table: LeaseTable, slot: int) -> Lease:
         """Return the lease for a slot whose lock was just taken."""
 
-    def pending_releases(self) -> int:
-        """Return how many leases wait for the GPU to finish reading."""
+    def pending_releases(self, table: LeaseTable) -> int:
+        """Return how many of a table's leases wait for the GPU to finish reading."""
+        del table
         return 0
 
     @abc.abstractmethod

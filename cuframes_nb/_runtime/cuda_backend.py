@@ -74,8 +74,16 @@ class CudaBackend(Backend):
     kind = MemoryKind.CUDA_VMM
 
     def __init__(self, gpu: Gpu, reason: str) -> None:
+        # Modules that import CuPy, which is there by now; bound here because they are used for
+        # every frame.
+        from cuframes_nb._runtime import stream_leases
+        from cuframes_nb._views import cuda
+
         self.gpu = gpu
         self.reason = reason
+        self._lease_type = stream_leases.StreamLease
+        self._releaser = stream_leases.releaser(gpu.ordinal)
+        self._planes_type = cuda.CudaPlanes
 
     @classmethod
     def for_publisher(cls, device: str | int | None, reason: str) -> Self:
@@ -123,9 +131,7 @@ class CudaBackend(Backend):
         return VmmArena.attach(description, fd, self.gpu, writable=writable)
 
     def planes(self, arena: Arena, offset: int, layout: FrameLayout) -> PlaneSource:
-        from cuframes_nb._views.cuda import CudaPlanes
-
-        return CudaPlanes(
+        return self._planes_type(
             arena.address + offset, layout, self.gpu.ordinal, leased=not arena.exportable
         )
 
@@ -137,14 +143,10 @@ class CudaBackend(Backend):
         return _GpuCompletion(words, self.gpu.ordinal)
 
     def lease(self, table: LeaseTable, slot: int) -> Lease:
-        from cuframes_nb._runtime.stream_leases import StreamLease
+        return self._lease_type(table, slot, self.gpu.ordinal)
 
-        return StreamLease(table, slot, self.gpu.ordinal)
-
-    def pending_releases(self) -> int:
-        from cuframes_nb._runtime.stream_leases import releaser
-
-        return releaser(self.gpu.ordinal).pending
+    def pending_releases(self, table: LeaseTable) -> int:
+        return self._releaser.pending(table)
 
     def as_array(self, source: Any) -> Any:
         import cupy

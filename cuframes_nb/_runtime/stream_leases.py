@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import warnings
-from typing import Final, NamedTuple
+from typing import Final
 
 import cupy
 
@@ -29,12 +29,15 @@ _FIRST_LOOK_SECONDS: Final = 100e-6
 _LAST_LOOK_SECONDS: Final = 1e-3
 
 
-class _Pending(NamedTuple):
+class _Pending:
     """A slot that some streams may still be reading."""
 
-    table: LeaseTable
-    slot: int
-    events: tuple[Event, ...] | None  #: None where events could not be recorded
+    __slots__ = ("events", "slot", "table")
+
+    def __init__(self, table: LeaseTable, slot: int, events: tuple[Event, ...] | None) -> None:
+        self.table = table
+        self.slot = slot
+        self.events = events  #: None where events could not be recorded
 
 
 class Releaser:
@@ -45,13 +48,13 @@ class Releaser:
         # SimpleQueue.put may be called from a finalizer in the midst of another put.
         self._incoming: queue.SimpleQueue[_Pending] = queue.SimpleQueue()
         self._spare: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._count = 0
+        # Its adding and discarding are atomic: a finalizer could not wait for a lock.
+        self._waiting: set[_Pending] = set()
         threading.Thread(target=self._run, name=f"cuframes-releases-{ordinal}", daemon=True).start()
 
-    @property
-    def pending(self) -> int:
-        """How many leases wait for the GPU."""
-        return self._count
+    def pending(self, table: LeaseTable) -> int:
+        """Return how many leases of a table wait for the GPU."""
+        return sum(pending.table is table for pending in list(self._waiting))
 
     def give_back(self, table: LeaseTable, slot: int, streams: dict[int, object]) -> None:
         """Give a lease back behind the work queued on `streams`; never waits."""
@@ -61,13 +64,13 @@ class Releaser:
                 events = tuple(self._record(s) for s in busy)
         except CudaError as error:
             # A stream that was destroyed, or a broken context: wait for the whole GPU instead.
+            self._post(_Pending(table, slot, None))
             warnings.warn(
                 f"a stream that reads a frame could not be asked ({error}); its slot is kept until "
                 f"the GPU is idle",
                 CuframesWarning,
                 stacklevel=2,
             )
-            self._post(_Pending(table, slot, None))
             return
         if events:
             self._post(_Pending(table, slot, events))
@@ -75,7 +78,7 @@ class Releaser:
             table.give_back(slot)
 
     def _post(self, pending: _Pending) -> None:
-        self._count += 1
+        self._waiting.add(pending)
         self._incoming.put(pending)
 
     def _record(self, stream: int) -> Event:
@@ -114,7 +117,7 @@ class Releaser:
             # Nothing runs on that GPU in this process any more, so nothing reads the slot.
         for event in pending.events or ():
             self._spare.put(event)
-        self._count -= 1
+        self._waiting.discard(pending)
         pending.table.give_back(pending.slot)
         return True
 

@@ -86,7 +86,7 @@ def copies_during(action):
     torch = pytest.importorskip("torch")
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as seen:
         action()
         cp.cuda.runtime.deviceSynchronize()
         torch.cuda.synchronize()

@@ -56,7 +56,7 @@ def all_slots_come_back(pub):
         pub.discard(slot)
 
 
-def storm(kills, seed, ring_size=8):
+def storm(kills, seed, ring_size=16):
     with publisher(ring_size=ring_size, width=256, height=128) as pub:
         publish(pub)
         before = len(open_fds())
@@ -83,10 +83,9 @@ def storm(kills, seed, ring_size=8):
                     publish_until(pub, done)
                 assert counts[name]["torn"] == []
                 assert counts[name]["count"] > 0
-        print(result, counts, pub.stats)
         assert (result["torn"], result["failed"]) == (0, 0)
         assert result["seen"] > kills, result
-        assert held < pub.stats.published
+        assert pub.stats.published > held + kills
         all_slots_come_back(pub)
         until(lambda: len(open_fds()) <= before)
 
@@ -101,8 +100,8 @@ def test_nothing_is_torn_and_nothing_is_lost_among_a_hundred_deaths():
 @pytest.mark.parametrize("ring_size", [3, 8, 64])
 def test_nothing_is_torn_and_nothing_is_lost_among_thousands(ring_size):
     # lifetime.md, 1, 2 and 3
-    for round_ in range(8):
-        storm(kills=300, seed=random.randrange(10**6) + round_, ring_size=ring_size)
+    for _ in range(8):
+        storm(kills=300, seed=random.randrange(10**6), ring_size=ring_size)
 
 
 def test_a_stopped_reader_delays_nobody():

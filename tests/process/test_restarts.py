@@ -56,7 +56,6 @@ def test_readers_follow_publishers_that_are_killed(runtime_dir):
         stop.set()
         for thread in threads:
             thread.join()
-    print(result, connects)
     assert result["failed"] == 0
     assert result["started"] >= kills * 3 // 4
     assert torn == []

@@ -42,6 +42,11 @@ def add_parser(commands: Any) -> None:  # argparse's class for it is private
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE too")
     parser.add_argument("--quick", action="store_true", help="fewer frames: a rough idea in 20 s")
+    parser.add_argument(
+        "--busy",
+        action="store_true",
+        help="keep the publisher's core busy between frames, as a decoder would, instead of asleep",
+    )
     parser.set_defaults(run=run)
 
 
@@ -50,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     from cuframes_nb.cli.bench import report
     from cuframes_nb.cli.bench.plan import Plan
 
-    plan = Plan.make(args.memory, quick=args.quick)
+    plan = Plan.make(args.memory, quick=args.quick, busy=args.busy)
     sections = [args.section] if args.section else list(SECTIONS)
     results = _measure(plan, sections)
     document = report.document(plan, results)

@@ -34,16 +34,19 @@ class Plan(NamedTuple):
     peer_subscribers: tuple[int, ...]
     repeats: int  #: of single calls
     quick: bool
+    busy: bool  #: whether the publisher keeps its core busy between frames
 
     @classmethod
-    def make(cls, memory: str, *, quick: bool) -> Self:
+    def make(cls, memory: str, *, quick: bool, busy: bool = False) -> Self:
         """Find out what memory there is, and plan."""
         with cf.Publisher(new_key(), width=64, height=64, memory=memory) as publisher:
             info = publisher.info
         kind = "host" if info.memory == "host" else "cuda"
         if quick:
-            return cls(kind, info.memory_reason, 0.5, (60, 240), (1, 4), (1,), 300, quick)
-        return cls(kind, info.memory_reason, 3.0, (60, 240), (1, 4, 16), (1, 4, 16), 3000, quick)
+            return cls(kind, info.memory_reason, 0.5, (60, 240), (1, 4), (1,), 300, quick, busy)
+        return cls(
+            kind, info.memory_reason, 3.0, (60, 240), (1, 4, 16), (1, 4, 16), 3000, quick, busy
+        )
 
     def publisher(self) -> cf.Publisher:
         """Return a publisher of 1080p NV12 with a ring of four."""

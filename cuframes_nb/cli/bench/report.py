@@ -37,6 +37,7 @@ def document(plan: Plan, results: dict[str, list[Result]]) -> dict[str, Any]:
         "memory": plan.memory,
         "memory_reason": plan.memory_reason,
         "quick": plan.quick,
+        "busy": plan.busy,
         "results": {name: _with_ratios(rows) for name, rows in results.items()},
     }
 
