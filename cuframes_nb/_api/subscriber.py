@@ -184,12 +184,14 @@ class Subscriber:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         waits = completion_waits()
+        only_woken = False
         self._begin()
         try:
             while True:
-                taken = self._try_next()
+                taken = self._try_next(only_woken=only_woken)
                 if taken is not None:
                     return self._hand_out(taken)
+                only_woken = False
                 if self._session is None and self._retry(deadline):
                     continue
                 self._check_deadline(deadline, timeout)
@@ -197,7 +199,8 @@ class Subscriber:
                     continue
                 pause = self._short_pause(waits)
                 if pause is None:
-                    self._session.wait(None if deadline is None else deadline - time.monotonic())
+                    remaining = None if deadline is None else deadline - time.monotonic()
+                    only_woken = self._session.wait(remaining)
                 elif pause:
                     time.sleep(pause)
         finally:
@@ -310,9 +313,21 @@ class Subscriber:
 
     # --- Looking ----------------------------------------------------------------------------------
 
-    def _try_next(self) -> Taken | None:
+    def _try_next(self, *, only_woken: bool = False) -> Taken | None:
+        """Look for the next frame.
+
+        Parameters
+        ----------
+        only_woken
+            Whether it is known that the publisher said nothing but "look".
+        """
         if self._closed:
             self._check_open()
+        session = self._session
+        if only_woken and session is not None:
+            taken = self._look(session, newest=not self._strict, after=self._last)
+            if taken is not None:
+                return taken
         return self._look_following(newest=not self._strict, after=self._last)
 
     def _look_following(self, *, newest: bool, after: int) -> Taken | None:
@@ -361,7 +376,7 @@ class Subscriber:
             if choice is None:
                 return None
             slot, seq = choice
-            if not epoch.holds(slot) and epoch.held >= epoch.limit:
+            if not epoch.may_take(slot):
                 if epoch.pending_releases:
                     return None
                 raise self._limit_reached(session)

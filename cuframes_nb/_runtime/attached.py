@@ -96,6 +96,7 @@ class AttachedEpoch:
             )
             for slot in ring.slots
         ]
+        self._lease_of = [self._backends[slot.arena].lease for slot in ring.slots]
         self._table = LeaseTable(control_fd, index, len(ring.slots), self._release)
 
     @property
@@ -117,6 +118,10 @@ class AttachedEpoch:
         """Whether a lease on `slot` is out."""
         return self._table.holds(slot)
 
+    def may_take(self, slot: int) -> bool:
+        """Whether a lease on `slot` is within what one subscriber may hold."""
+        return self._table.held < self.limit or self._table.holds(slot)
+
     def take(self, slot: int, seq: int) -> Taken | None:
         """Lease `slot` if it has frame `seq`, complete; else return None.
 
@@ -124,7 +129,7 @@ class AttachedEpoch:
         """
         if not self._table.take(slot):
             return None
-        lease = self._backends[self.message.ring.slots[slot].arena].lease(self._table, slot)
+        lease = self._lease_of[slot](self._table, slot)
         if not self.control.holds(slot, seq):
             return None  # the lease goes with its object
         record = self.control.record(slot)

@@ -39,7 +39,7 @@ class LeaseTable:
         self._fd = fd
         self._locks = [ReadLock(slot * LOCK_STRIDE + index, 1) for slot in range(slots)]
         self._counts = [0] * slots
-        self._held = 0
+        self.held = 0  #: how many slots are leased
         self._on_idle: Callable[[], None] | None = on_idle
         self._mutex = threading.Lock()
         self._notes: deque[int] = deque()
@@ -50,7 +50,7 @@ class LeaseTable:
         with self._mutex:
             taken = self._counts[slot] > 0
             if not taken and self._locks[slot].try_acquire(self._fd.fileno()):
-                self._held += 1
+                self.held += 1
                 taken = True
             self._counts[slot] += taken
         if self._notes:
@@ -65,11 +65,6 @@ class LeaseTable:
     def holds(self, slot: int) -> bool:
         """Whether a lease on `slot` is out."""
         return self._counts[slot] > 0
-
-    @property
-    def held(self) -> int:
-        """How many slots are leased."""
-        return self._held
 
     def retire(self) -> None:
         """Hand out no more; close when the last lease is back."""
@@ -93,12 +88,12 @@ class LeaseTable:
     def _unlock(self, slot: int) -> None:
         self._counts[slot] -= 1
         if not self._counts[slot]:
-            self._held -= 1
+            self.held -= 1
             if not self._fd.closed:  # in a forked child it is, and the lock is the parent's
                 self._locks[slot].release(self._fd.fileno())
 
     def _close_if_idle(self) -> None:
-        if self._retired and not self._held and self._on_idle is not None:
+        if self._retired and not self.held and self._on_idle is not None:
             on_idle, self._on_idle = self._on_idle, None  # it holds us
             on_idle()
 

@@ -83,6 +83,7 @@ class Session:
         self._sock_poller = select.poll()
         self._sock_poller.register(sock.fileno(), select.POLLIN)
         self._poller.register(wake.fileno(), select.POLLIN)
+        self._only_woken = [(wake.fileno(), select.POLLIN)]
 
     @classmethod
     def open(cls, path: Path, options: SessionOptions, deadline: float) -> Session:
@@ -155,11 +156,16 @@ class Session:
         return True
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait for a wake-up or a message, at most so long; return whether one came."""
-        milliseconds = None if seconds is None else max(0.0, seconds) * 1000
-        events = self._poller.poll(milliseconds)
+        """Wait for a wake-up or a message, at most so long.
+
+        Returns
+        -------
+        bool
+            True if nothing but a wake-up came: then there is nothing to `follow`.
+        """
+        events = self._poller.poll(None if seconds is None else max(0.0, seconds) * 1000)
         self._wake.drain()
-        return bool(events)
+        return events == self._only_woken
 
     def drain(self) -> None:
         """Forget the wake-ups so far."""

@@ -1,7 +1,7 @@
 """Frames that describe themselves, and publishers and subscribers with a test's usual arguments.
 
-Every component of a plane has the same value, which follows from the frame's sequence number and the
-plane. So a frame that is torn, stale or another slot's names itself. `fill` and `check` work on
+Every component of a plane has the same value, which follows from the frame's sequence number and
+the plane. So a frame that is torn, stale or another slot's names itself. `fill` and `check` work on
 NumPy and CuPy alike.
 """
 

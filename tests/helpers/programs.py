@@ -5,6 +5,7 @@ Those that take `memory` work on GPUs as well.
 
 import contextlib
 import gc
+import json
 import mmap
 import os
 import random
@@ -13,10 +14,10 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import cuframes_nb as cf
 from tests.helpers import frames
-from tests.helpers.children import ROOT
 from tests.helpers.leaks import open_fds
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "leave_everything_open",
     "publish_and_die",
     "publish_as",
+    "publish_in_namespaces",
     "publish_until_told",
     "publish_with_few_descriptors",
     "read",
@@ -55,7 +57,7 @@ def _error(error):
     return {"code": error.code, "text": str(error), "name": type(error).__name__}
 
 
-# --- Reading and publishing ---------------------------------------------------------------------------
+# --- Reading and publishing -----------------------------------------------------------------------
 
 
 def read(link, key, *, mode="newest", hold=0.0, least=1):
@@ -113,7 +115,7 @@ def publish_and_die(link, key, *, memory="host", count=1):
     signal.pause()
 
 
-# --- Many processes that die ----------------------------------------------------------------------------
+# --- Many processes that die ----------------------------------------------------------------------
 
 
 class _Tally:
@@ -154,6 +156,27 @@ def _fork(work):
         os._exit(status)
 
 
+def _read_at_random(sub, dice):
+    """Take some frames; hold some for a while, keep arrays of some, release some early."""
+    kept = []
+    for _ in range(dice.randrange(1, 30)):
+        try:
+            frame = sub.next(timeout=1)
+        except (cf.FrameTimeout, cf.LeaseLimitError):
+            kept.clear()
+            continue
+        planes = frame.planes
+        if dice.random() < 0.5:
+            frame.release()
+        if dice.random() < 0.3:
+            kept.append(planes)
+            del kept[:-2]
+        if dice.random() < 0.2:
+            time.sleep(dice.random() * 0.003)
+        yield frame.seq, planes
+        del frame, planes
+
+
 def kill_subscribers(link, key, *, kills, at_once=6, seed=0):
     """Run subscribers and end them with SIGKILL at random moments; say how many frames they saw."""
     _import_all()
@@ -166,25 +189,10 @@ def kill_subscribers(link, key, *, kills, at_once=6, seed=0):
         while True:
             mode = dice.choice(["newest", "newest", "strict"])
             with cf.subscribe(key, mode, timeout=30) as sub:
-                kept = []
-                for _ in range(dice.randrange(1, 30)):
-                    try:
-                        frame = sub.next(timeout=1)
-                    except (cf.FrameTimeout, cf.LeaseLimitError):
-                        kept.clear()
-                        continue
-                    planes, seq = frame.planes, frame.seq
-                    if dice.random() < 0.5:
-                        frame.release()
-                    if dice.random() < 0.3:
-                        kept.append(planes)
-                        del kept[:-2]
-                    if dice.random() < 0.2:
-                        time.sleep(dice.random() * 0.003)
+                for seq, planes in _read_at_random(sub, dice):
                     if frames.wrong(planes, seq):
                         torn.add(index)
                     seen.add(index)
-                    del frame, planes
 
     numbers = iter(range(seed * 10**6, 10**9))
     pids = [_fork(lambda i=i: work(i, next(numbers))) for i in range(at_once)]
@@ -234,7 +242,7 @@ def kill_publishers(link, key, *, kills, memory="host", seed=0):
     link.say("done", started=started.total(), published=published.total(), failed=failed)
 
 
-# --- Other users, other namespaces, few descriptors -----------------------------------------------------
+# --- Other users, other namespaces, few descriptors -----------------------------------------------
 
 
 def _become(uid, gid, groups=()):
@@ -248,10 +256,12 @@ def attach_as(link, source, *, uid, gid, groups=(), trusted_uids=()):
     _import_all()  # while the files can still be read
     _become(uid, gid, groups)
     try:
-        with cf.subscribe(source, timeout=0, trusted_uids=trusted_uids) as sub:
-            with sub.next(timeout=30) as frame:
-                frames.check(frame)
-                link.say("frame", seq=frame.seq)
+        with (
+            cf.subscribe(source, timeout=0, trusted_uids=trusted_uids) as sub,
+            sub.next(timeout=30) as frame,
+        ):
+            frames.check(frame)
+            link.say("frame", seq=frame.seq)
     except cf.CuframesError as error:
         link.say("error", listed=len(cf.list_streams()), **_error(error))
     link.wait()
@@ -261,7 +271,7 @@ def publish_as(link, key, directory, *, uid, gid):
     """Publish one frame as another user, in a directory of its own."""
     with frames.publisher("warm-up") as pub:  # imports what it needs while it can be read
         frames.publish(pub)
-    os.mkdir(directory, 0o700)
+    Path(directory).mkdir(0o700)
     os.chown(directory, uid, gid)
     os.environ["CUFRAMES_RUNTIME_DIR"] = directory
     _become(uid, gid)
@@ -272,28 +282,28 @@ def publish_as(link, key, directory, *, uid, gid):
 
 
 def attach_in_namespaces(link, key, *, options):
-    """Go on as `read` in other namespaces: this process becomes ``unshare``."""
+    """Go on as `read` in other namespaces."""
+    _go_on_in_namespaces(link, options, read, key, least=20)
+
+
+def publish_in_namespaces(link, key, *, options):
+    """Go on as `publish_until_told` in other namespaces."""
+    _go_on_in_namespaces(link, options, publish_until_told, key)
+
+
+def _go_on_in_namespaces(link, options, target, *args, **kwargs):
+    """Become ``unshare``, which runs `target` with this process's link."""
     os.dup2(link._send.fileno(), 1)
+    name = f"{target.__module__}:{target.__qualname__}"
     boot = "from tests.helpers.children import main; main()"
-    os.chdir(ROOT)
-    os.execvp(
-        "unshare",
-        [
-            "unshare",
-            *options,
-            sys.executable,
-            "-c",
-            boot,
-            "tests.helpers.programs:read",
-            f'["{key}"]',
-            '{"least": 20}',
-        ],
-    )
+    python = [sys.executable, "-c", boot, name, json.dumps(args), json.dumps(kwargs)]
+    os.execvp("unshare", ["unshare", *options, *python])
 
 
 def _limit_descriptors(spare):
     soft = max(fd for fd, _ in open_fds()) + 1 + spare
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def publish_with_few_descriptors(link, key, *, spare):
@@ -332,7 +342,7 @@ def attach_with_few_descriptors(link, key, *, spares):
     link.wait()
 
 
-# --- The end of a process -------------------------------------------------------------------------------
+# --- The end of a process -------------------------------------------------------------------------
 
 
 def leave_everything_open(link, *, mode):

@@ -3,6 +3,7 @@
 import gc
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,12 +19,11 @@ def address(array):
 def pixel_mappings():
     """Return ``(start, end, inode, permissions)`` of each mapping of pixels in this process."""
     found = []
-    with open("/proc/self/maps", encoding="ascii") as maps:
-        for line in maps:
-            if "memfd:cuframes:pixels" in line:
-                span, permissions, _, _, inode, *_ = line.split()
-                start, end = (int(part, 16) for part in span.split("-"))
-                found.append((start, end, inode, permissions))
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+        if "memfd:cuframes:pixels" in line:
+            span, permissions, _, _, inode, *_ = line.split()
+            start, end = (int(part, 16) for part in span.split("-"))
+            found.append((start, end, inode, permissions))
     return found
 
 
@@ -137,7 +137,18 @@ def test_a_released_frame_is_refused_and_its_arrays_are_not():
         lambda frame: memoryview(frame.y),
         lambda frame: frame,
     ],
-    ids=["y", "uv", "array", "slice", "reshape", "view", "asarray", "dlpack", "memoryview", "frame"],
+    ids=[
+        "y",
+        "uv",
+        "array",
+        "slice",
+        "reshape",
+        "view",
+        "asarray",
+        "dlpack",
+        "memoryview",
+        "frame",
+    ],
 )
 def test_whatever_shows_the_pixels_keeps_the_slot(derive):
     # lifetime.md, 6

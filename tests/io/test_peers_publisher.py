@@ -152,17 +152,20 @@ def test_an_empty_packet_ends_the_connection():
 
 def test_a_strict_peer_may_say_any_number():
     # lifetime.md, 7
-    with publisher(policy="strict-wait") as pub, cf.subscribe("cam", "strict") as sub:
-        with raw(pub) as sock:
-            sock.send(HELLO)
-            for seq in (2**64 - 1, 0, 5):
-                sock.send(encode(Passed(seq)))
-            until(lambda: pub.stats.subscribers == 2)
-            for expected in range(1, 10):
-                publish(pub)
-                with sub.next(timeout=10) as frame:
-                    assert frame.seq == expected
-                    check(frame)
+    with (
+        publisher(policy="strict-wait") as pub,
+        cf.subscribe("cam", "strict") as sub,
+        raw(pub) as sock,
+    ):
+        sock.send(HELLO)
+        for seq in (2**64 - 1, 0, 5):
+            sock.send(encode(Passed(seq)))
+        until(lambda: pub.stats.subscribers == 2)
+        for expected in range(1, 10):
+            publish(pub)
+            with sub.next(timeout=10) as frame:
+                assert frame.seq == expected
+                check(frame)
 
 
 def test_a_query_is_answered_and_ends():

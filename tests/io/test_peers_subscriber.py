@@ -18,7 +18,6 @@ from cuframes_nb._wire.codec import encode
 from cuframes_nb._wire.control import CONTROL_NBYTES, Record
 from cuframes_nb._wire.messages import (
     ArenaDescription,
-    Epoch,
     Goodbye,
     MemoryKind,
     Refuse,
@@ -425,17 +424,16 @@ def test_a_later_lie_ends_the_connection_and_leaves_the_frames(script, says):
         fake.epoch()
         fakes.append(fake)
 
-    with fake_publisher(turns) as pub:
-        with cf.subscribe("cam") as sub:
-            publish(pub)
-            frame = sub.next(timeout=10)
-            fake = fakes[0]
-            fake.welcome = lambda: None if script is not welcome_twice else Fake.welcome(fake)
-            script(fake)
-            with pytest.raises(cf.RemoteProtocolError, match=says):
-                sub.next(timeout=10)
-            check(frame)
-            del frame
+    with fake_publisher(turns) as pub, cf.subscribe("cam") as sub:
+        publish(pub)
+        frame = sub.next(timeout=10)
+        fake = fakes[0]
+        if script is not welcome_twice:
+            fake.welcome = lambda: None  # that was said already
+        script(fake)
+        with pytest.raises(cf.RemoteProtocolError, match=says):
+            sub.next(timeout=10)
+        check(frame)
 
 
 def test_the_true_publisher_is_found_after_a_false_one():

@@ -22,7 +22,7 @@ FORMATS = {
 }
 
 
-# --- A frame's way ------------------------------------------------------------------------------------
+# --- A frame's way --------------------------------------------------------------------------------
 
 
 def test_a_block_publishes_and_numbers_count_from_one():
@@ -66,7 +66,8 @@ def test_a_block_that_raises_gives_the_slot_back():
 @pytest.mark.parametrize("spoil", ["close", "reconfigure"])
 def test_a_block_that_raises_raises_that_error(spoil):
     with publisher() as pub:
-        with pytest.raises(ZeroDivisionError), pub.acquire():
+        slot = pub.acquire()
+        with pytest.raises(ZeroDivisionError), slot:
             pub.close() if spoil == "close" else pub.reconfigure(width=32)
             raise ZeroDivisionError
 
@@ -160,7 +161,7 @@ def test_threads_may_publish_at_once():
         assert sub.latest().seq == 200
 
 
-# --- Layout -------------------------------------------------------------------------------------------
+# --- Layout ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("format_", FORMATS)
@@ -243,7 +244,7 @@ def test_a_wrong_argument_is_named_and_nothing_is_left(change, says, runtime_dir
     assert list(runtime_dir.glob("*.sock")) == []
 
 
-# --- A full ring --------------------------------------------------------------------------------------
+# --- A full ring ----------------------------------------------------------------------------------
 
 
 def test_a_full_ring_drops_the_new_frame():
@@ -254,7 +255,9 @@ def test_a_full_ring_drops_the_new_frame():
             publish(pub)
             held.append(sub.next(timeout=10))
         publish(pub)
-        with pytest.raises(cf.RingFullError, match="3 slots of stream 'cam' are all in use") as caught:
+        with pytest.raises(
+            cf.RingFullError, match="3 slots of stream 'cam' are all in use"
+        ) as caught:
             pub.acquire()
         assert caught.value.code == "ring-full"
         assert "subscribers are reading them" in str(caught.value)
@@ -278,7 +281,7 @@ def test_a_lease_count_is_seen():
         assert pub.stats.slots_leased == sub.stats.leases == 0
 
 
-# --- The stream ---------------------------------------------------------------------------------------
+# --- The stream -----------------------------------------------------------------------------------
 
 
 def test_a_second_publisher_is_refused_and_the_first_goes_on():
@@ -364,8 +367,7 @@ def test_a_publisher_that_is_dropped_ends_its_stream(runtime_dir):
     pub = publisher()
     with cf.subscribe("cam", reconnect=False) as sub:
         with pytest.warns(ResourceWarning, match="unclosed"):
-            del pub
-            gc.collect()
+            del pub  # the last reference
         assert list(sub) == []
     assert list(runtime_dir.glob("*.sock")) == []
 
@@ -395,7 +397,7 @@ def test_a_publisher_collected_on_its_own_thread_ends_its_stream(runtime_dir):
     ring.close(RingState.CLOSED)
 
 
-# --- Facts --------------------------------------------------------------------------------------------
+# --- Facts ----------------------------------------------------------------------------------------
 
 
 def test_info_says_what_is_used():
@@ -407,7 +409,12 @@ def test_info_says_what_is_used():
             publish(pub, 3)
             info = pub.info
             assert (info.key, info.state, info.pid) == ("cam", "live", os.getpid())
-            assert (info.format, info.width, info.height, info.fps) == ("nv12", WIDTH, HEIGHT, 29.97)
+            assert (info.format, info.width, info.height, info.fps) == (
+                "nv12",
+                WIDTH,
+                HEIGHT,
+                29.97,
+            )
             assert info.color == color
             assert (info.memory, info.memory_reason, info.device) == ("host", "asked for", None)
             assert info.completion == "host"

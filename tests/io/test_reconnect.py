@@ -98,14 +98,17 @@ def test_what_is_in_the_ring_is_read_before_the_end_is_told(mode, first):
     for frame in sub:
         check(frame)
         seen.append(frame.seq)
-    assert seen == {
-        ("newest", "next"): [2],
-        ("newest", "latest"): [2],
-        ("newest", "nothing"): [2],
-        ("strict", "next"): [1, 2],
-        ("strict", "latest"): [2],
-        ("strict", "nothing"): [1, 2],
-    }[mode, first]
+    assert (
+        seen
+        == {
+            ("newest", "next"): [2],
+            ("newest", "latest"): [2],
+            ("newest", "nothing"): [2],
+            ("strict", "next"): [1, 2],
+            ("strict", "latest"): [2],
+            ("strict", "nothing"): [1, 2],
+        }[mode, first]
+    )
     with pytest.raises(cf.PublisherGoneError):
         sub.next()
     sub.close()

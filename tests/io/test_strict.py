@@ -119,7 +119,8 @@ def test_with_drop_oldest_what_is_missed_is_counted():
         assert sub.next(timeout=10).seq == 1
         publish(pub, 10)
         seqs = [sub.next(timeout=10).seq for _ in range(3)]
-        assert seqs == [9, 10, 11] or seqs == [8, 9, 10]
+        assert seqs[0] >= 8
+        assert seqs == list(range(seqs[0], seqs[0] + 3))
         assert sub.stats.skipped == seqs[0] - 2
 
 

@@ -9,7 +9,7 @@ import pytest
 import cuframes_nb as cf
 from tests.helpers.frames import check, publish, publisher, until
 
-# --- Attaching ----------------------------------------------------------------------------------------
+# --- Attaching ------------------------------------------------------------------------------------
 
 
 def test_a_stream_is_found_by_key_address_and_path():
@@ -80,7 +80,7 @@ def test_names_are_cut_to_what_the_wire_holds():
         assert default
 
 
-# --- Frames -------------------------------------------------------------------------------------------
+# --- Frames ---------------------------------------------------------------------------------------
 
 
 def test_next_gives_the_newest_and_each_frame_once():

@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
-from cuframes_nb._os.wakeups import WakeReceiver, wake_pair
 from cuframes_nb._os.fds import OwnedFd
+from cuframes_nb._os.wakeups import WakeReceiver, wake_pair
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 
 import pytest
 
@@ -109,6 +110,13 @@ def test_a_directory_of_another_user_is_not_published_in(runtime_dir):
         publisher()
 
 
+def need_namespaces(options):
+    try:
+        subprocess.run(["unshare", *options, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"namespaces cannot be made here: {error}")
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -123,32 +131,43 @@ def test_a_directory_of_another_user_is_not_published_in(runtime_dir):
 )
 def test_namespaces_need_not_be_shared(options):
     # lifetime.md, 3 and 8
-    try:
-        subprocess.run(["unshare", *options, "true"], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"namespaces cannot be made here: {error}")
+    need_namespaces(options)
+    stop = threading.Event()
+
+    def keep_publishing():
+        while not stop.wait(0.001):
+            publish(pub)
+
     with publisher() as pub:
-        publish(pub)
-        with child(programs.attach_in_namespaces, "cam", options=options) as reader:
-            reader.expect("ready")
-            (info,) = pub.info.subscribers
-            assert (info.pid == 0) == ("--pid" in options) or info.pid > 0
-            seen = 0
-            reader.send("stop")
-            while seen < 20:
-                publish(pub)
-                until(lambda: pub.stats.slots_leased <= 1)
-                seen += 1
-                if seen == 20 and reader.alive:
-                    seen = 0 if not _is_done(reader) else 20
-            done = reader.expect("done")
-            assert done["torn"] == []
-            assert done["count"] >= 20
+        thread = threading.Thread(target=keep_publishing)
+        thread.start()
+        try:
+            with child(programs.attach_in_namespaces, "cam", options=options) as reader:
+                reader.expect("ready")
+                (info,) = pub.info.subscribers
+                assert info.pid > 0
+                assert info.pid == reader.pid or "--fork" in options
+                reader.send("stop")
+                done = reader.expect("done")
+                assert done["torn"] == []
+                assert done["count"] >= 20
+        finally:
+            stop.set()
+            thread.join()
         until(lambda: pub.stats.subscribers == 0)
         assert pub.stats.slots_leased == 0
 
 
-def _is_done(reader):
-    import select
-
-    return bool(select.select([reader._process.stdout], [], [], 0)[0])
+def test_a_publisher_in_namespaces_of_its_own_is_read(runtime_dir):
+    # lifetime.md, 3 and 8
+    options = ["--pid", "--ipc", "--net", "--uts", "--fork", "--kill-child"]
+    need_namespaces(options)
+    with child(programs.publish_in_namespaces, "cam", options=options) as theirs:
+        theirs.expect("ready")
+        with cf.subscribe("cam") as sub:
+            for _ in range(20):
+                with sub.next(timeout=30) as frame:
+                    check(frame)
+            assert sub.info.path == runtime_dir / "cam.sock"
+        theirs.send("stop")
+        assert theirs.expect("done")["slots_leased"] == 0

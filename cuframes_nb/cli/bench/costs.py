@@ -73,7 +73,7 @@ def _calls(plan: Plan) -> list[Result]:
         for _ in range(plan.repeats):
             frame = _timed(times, "latest(), the same frame again", subscriber.latest)
             frame.release()
-    times["write() to a pipe that a process sleeps on"] = _wake_times(plan.repeats // 10)
+    times["send() to a process that sleeps"] = _wake_times(plan.repeats // 10)
     return [{"call": name, **percentiles(taken, "time")} for name, taken in times.items()]
 
 

@@ -22,6 +22,9 @@ OURS: Final = "cuframes_nb"
 _Pace: TypeAlias = Callable[[float], None]
 """Waits until a time of ``time.monotonic()``."""
 
+_NAP_SECONDS: Final = 50e-6
+_LAST_SPIN_SECONDS: Final = 100e-6
+
 _WARM_SECONDS: Final = 0.25
 """At the start of each rate, not counted."""
 
@@ -149,7 +152,9 @@ def _sleepily(until: float) -> None:
 
 
 def _busily(until: float) -> None:
-    """Wait as one who is at work between frames."""
+    """Wait as one who is at work between frames, and lets other threads work, too."""
+    while until - time.monotonic() > _LAST_SPIN_SECONDS:
+        time.sleep(_NAP_SECONDS)
     while time.monotonic() < until:
         pass
 
