@@ -35,7 +35,8 @@ class HostArena(Arena):
         OSError
             If there is not enough memory or no descriptor is left.
         """
-        fd, mapping = create_sealed("pixels", nbytes)
+        # Nothing locks this file, so a forked child may keep the pixels that it inherits arrays on.
+        fd, mapping = create_sealed("pixels", nbytes, inherit=True)
         return cls(mapping, fd)
 
     @classmethod

@@ -30,7 +30,7 @@ _OURS: Final = _F_SEAL_SEAL | _F_SEAL_SHRINK | _F_SEAL_GROW | _F_SEAL_FUTURE_WRI
 _REQUIRED: Final = _F_SEAL_SHRINK
 
 
-def create_sealed(name: str, nbytes: int) -> tuple[OwnedFd, Mapping]:
+def create_sealed(name: str, nbytes: int, *, inherit: bool = False) -> tuple[OwnedFd, Mapping]:
     """Create `nbytes` of zeroed shared memory that only this mapping can write.
 
     Parameters
@@ -39,6 +39,8 @@ def create_sealed(name: str, nbytes: int) -> tuple[OwnedFd, Mapping]:
         Shown in ``/proc/PID/maps``, for people.
     nbytes
         Size; memory is reserved for all of it at once.
+    inherit
+        Whether a forked child keeps the mapping; see `Mapping`.
 
     Returns
     -------
@@ -61,7 +63,7 @@ def create_sealed(name: str, nbytes: int) -> tuple[OwnedFd, Mapping]:
         os.fchmod(fd.fileno(), 0o400)
         # Reserved now, so that a full machine is an error here and not a SIGBUS later.
         os.posix_fallocate(fd.fileno(), 0, nbytes)
-        mapping = Mapping(fd, nbytes, writable=True)
+        mapping = Mapping(fd, nbytes, writable=True, inherit=inherit)
         try:
             fcntl.fcntl(fd.fileno(), _F_ADD_SEALS, _OURS)
         except OSError as error:

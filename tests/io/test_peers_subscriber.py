@@ -420,9 +420,9 @@ def test_a_later_lie_ends_the_connection_and_leaves_the_frames(script, says):
     fakes = []
 
     def turns(fake):
+        fakes.append(fake)
         fake.welcome()
         fake.epoch()
-        fakes.append(fake)
 
     with fake_publisher(turns) as pub, cf.subscribe("cam") as sub:
         publish(pub)

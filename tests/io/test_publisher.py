@@ -231,7 +231,7 @@ def test_the_pitch_is_carried(pitch):
         ({"device": 0}, "host memory has no device"),
         ({"fps": -1.0}, "positive rate"),
         ({"pitch": 63}, "a row takes 64"),
-        ({"pitch": (64,)}, "need 2 pitches"),
+        ({"pitch": (64,)}, "pitch is .* 2 planes"),
         ({"color": cf.ColorSpec("rgb", "full")}, "does not go with"),
         ({"group": "no-such-group"}, "no group 'no-such-group'"),
         ({"key": "../cam"}, "cannot name a stream"),
@@ -319,7 +319,7 @@ def test_directory_and_socket_are_the_owners_alone(runtime_dir, monkeypatch):
 
 def test_a_directory_that_anybody_may_write_is_refused(runtime_dir):
     runtime_dir.chmod(0o777)
-    with pytest.raises(cf.AccessDeniedError, match="anybody may write"):
+    with pytest.raises(cf.AccessDeniedError, match="may write to"):
         publisher()
 
 

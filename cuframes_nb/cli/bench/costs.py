@@ -79,7 +79,7 @@ def _calls(plan: Plan) -> list[Result]:
 
 def _wake_times(repeats: int) -> list[int]:
     """Return what the kernel takes to wake a process: part of publishing to each subscriber."""
-    reader, writer = SPAWN.Pipe(duplex=False)
+    reader, writer = SPAWN.Pipe()  # two sockets, as those of a subscriber
     sleeper = SPAWN.Process(target=_sleep_on, args=(reader, ready := SPAWN.Event()), daemon=True)
     with deaf_children():
         sleeper.start()
