@@ -184,7 +184,7 @@ class Subscriber:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         waits = completion_waits()
-        only_woken = False
+        only_woken = drained = False
         self._begin()
         try:
             while True:
@@ -198,9 +198,13 @@ class Subscriber:
                 if self._session is None:
                     continue
                 pause = self._short_pause(waits)
-                if pause is None:
+                if pause is None and not drained:
+                    self._session.drain()
+                    drained = True  # and look again: it may have been about a new frame
+                elif pause is None:
                     remaining = None if deadline is None else deadline - time.monotonic()
                     only_woken = self._session.wait(remaining)
+                    drained = False
                 elif pause:
                     time.sleep(pause)
         finally:

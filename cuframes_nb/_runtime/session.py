@@ -156,7 +156,10 @@ class Session:
         return True
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait for a wake-up or a message, at most so long.
+        """Wait for a wake-up or a message, at most so long; `drain` first, then look once more.
+
+        Wake-ups stay until they are drained: between a wake-up and its frame nothing is done that
+        can be done before or after.
 
         Returns
         -------
@@ -164,7 +167,6 @@ class Session:
             True if nothing but a wake-up came: then there is nothing to `follow`.
         """
         events = self._poller.poll(None if seconds is None else max(0.0, seconds) * 1000)
-        self._wake.drain()
         return events == self._only_woken
 
     def drain(self) -> None:
