@@ -38,4 +38,5 @@ def warm_up():
         # One thread a GPU gives slots back, for the life of the process.
         from cuframes_nb._runtime.stream_leases import releaser
 
-        releaser(0)
+        for ordinal in range(cp.cuda.runtime.getDeviceCount()):
+            releaser(ordinal)
