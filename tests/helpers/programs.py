@@ -194,16 +194,18 @@ def kill_subscribers(link, key, *, kills, at_once=6, seed=0):
                         torn.add(index)
                     seen.add(index)
 
-    numbers = iter(range(seed * 10**6, 10**9))
-    pids = [_fork(lambda i=i: work(i, next(numbers))) for i in range(at_once)]
+    def start(index):
+        number = rng.randrange(1 << 30)
+        return _fork(lambda: work(index, number))
+
+    pids = [start(index) for index in range(at_once)]
     for _ in range(kills):
         time.sleep(rng.random() * 0.04)
         index = rng.randrange(at_once)
         os.kill(pids[index], signal.SIGKILL)
         _, status = os.waitpid(pids[index], 0)
         failed += not os.WIFSIGNALED(status)
-        number = next(numbers)
-        pids[index] = _fork(lambda i=index, n=number: work(i, n))
+        pids[index] = start(index)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
