@@ -22,7 +22,7 @@ extras = .[$(subst $() ,$(comma),$(strip $(1) $(GPU)))]
 stamp = .venv/.has-$(1)$(addprefix -,$(GPU))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench test test-gpu lint format docs-check clean distclean
+.PHONY: help demo lab bench test test-gpu lint format docs docs-check clean distclean
 
 help:  ## list the targets
 	@echo 'usage: make TARGET [PYTHON=python3.12] [ARGS="..."]'
@@ -30,6 +30,9 @@ help:  ## list the targets
 
 demo: $(call stamp,demo)  ## publish a film and watch it from another process; VIDEO=file for your own
 	@$(BIN)/cuframes-nb demo $(if $(VIDEO),--video "$(VIDEO)") $(ARGS)
+
+lab: .venv/.has-lab $(call stamp,demo)  ## open the notebooks in JupyterLab
+	@$(BIN)/jupyter lab notebooks $(ARGS)
 
 bench: $(call stamp,demo)  ## measure latency, throughput and cost on this machine
 	@$(BIN)/cuframes-nb bench $(ARGS)
@@ -50,6 +53,9 @@ lint: .venv/.has-lint  ## check style, types and layers
 format: .venv/.has-lint  ## put the code into shape
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
+
+docs: .venv/.has-docs  ## make a web site of the documentation, in out/docs
+	$(BIN)/sphinx-build -q -W -b html docs out/docs
 
 docs-check: .venv/.has-test  ## run the code in the documentation
 	$(BIN)/python -m pytest tests/meta/test_docs.py tests/meta/test_names.py $(ARGS)
@@ -90,6 +96,11 @@ $(call stamp,test): .venv/.has-test
 	@$(PIP) -e '$(call extras,test)'
 	@touch $@
 endif
+
+.venv/.has-lab .venv/.has-docs: .venv/.has-%: pyproject.toml | $(BIN)/python
+	@echo 'installing into .venv: the package and what its $* needs, once'
+	@$(PIP) -e '.[$*]'
+	@touch $@
 
 .venv/.has-lint: pyproject.toml | $(BIN)/python
 	@echo 'installing into .venv: what the checks need, once'

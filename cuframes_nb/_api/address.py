@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from cuframes_nb._os.credentials import user_name
+from cuframes_nb._os.listener import somebody_listens
 from cuframes_nb._os.runtime_dir import (
     candidate_dirs,
     check_key,
@@ -43,13 +44,13 @@ class Address:
     def __init__(self, source: str | os.PathLike[str]) -> None:
         self._path: Path | None = None
         self.key = ""
-        if isinstance(source, os.PathLike):
-            self._path = Path(source)
-        elif not isinstance(source, str):
+        if not isinstance(source, str | os.PathLike):
             raise InvalidArgumentError(
                 f"a stream is named by a key such as 'cam1' or the path of its socket, not by "
                 f"{source!r}"
             )
+        if not isinstance(source, str) or ("/" in source and "://" not in source):
+            self._path = Path(source)
         elif source.startswith("gst://"):
             raise UnsupportedError(f"{source}: GStreamer publishers cannot be read by this version")
         else:
@@ -72,12 +73,13 @@ class Address:
             return StreamNotFoundError(f"there is no publisher's socket at {self._path}")
         if closed := closed_dirs():
             return _denied(f"a stream {self.key!r}", closed)
-        keys = [key for key, _ in list_sockets()]
-        there = f"the streams there are: {', '.join(keys)}" if keys else "no stream is there"
+        keys = [key for key, path in list_sockets() if _is_live(path)]
+        there = f"the streams there are: {', '.join(keys)}" if keys else "no other is there either"
         places = ", ".join(map(_readable_name, candidate_dirs()))
+        ended = " any more: its publisher has ended" if find_socket(self.key) else ""
         return StreamNotFoundError(
-            f"there is no stream {self.key!r} in {places}; {there}. Start its publisher, or set "
-            f"$CUFRAMES_RUNTIME_DIR to the publisher's directory"
+            f"there is no stream {self.key!r} in {places}{ended}; {there}. Start its publisher, or "
+            f"set $CUFRAMES_RUNTIME_DIR to the publisher's directory"
         )
 
     def __str__(self) -> str:
@@ -93,7 +95,15 @@ def _denied(what: str, closed: list[Path]) -> AccessDeniedError:
 
 
 def _readable_name(directory: Path) -> str:
-    """Return a directory's path, and whether this user may look into it."""
-    if directory.is_dir() and not os.access(directory, os.X_OK):
-        return f"{directory} (which this user may not enter)"
-    return str(directory)
+    """Return a directory's path, and whether it is one."""
+    if directory.is_dir():
+        return str(directory)
+    return f"{directory} (which is {'no directory' if directory.exists() else 'not there'})"
+
+
+def _is_live(path: Path) -> bool:
+    """Whether a publisher listens at `path`, as far as this user can find out."""
+    try:
+        return somebody_listens(path)
+    except OSError:
+        return True

@@ -463,15 +463,16 @@ class Publisher:
     def _full(self) -> RingFullError:
         with self._mutex:
             self._check_open()
-            by_gpu = self._ring.oldest_blocked()
-        cause = (
-            "the GPU has not finished the frames published before"
-            if by_gpu
-            else "subscribers are reading them; see .info.subscribers"
-        )
+            ring = self._ring
+            causes = [
+                (ring.slots_writing, "acquired here and not published or discarded yet"),
+                (ring.slots_unfinished, "the GPU has not finished with"),
+                (ring.slots_leased(), "being read; see .info.subscribers"),
+            ]
+        told = ", ".join(f"{count} {what}" for count, what in causes if count)
         return RingFullError(
-            f"the {self._ring.slots} slots of stream {self.key!r} are all in use: {cause}. The "
-            f"frame was dropped; skip it, or use a larger ring_size"
+            f"no slot of stream {self.key!r} is free: 1 of the {ring.slots} is the newest frame, "
+            f"{told}. The frame was dropped; skip it, or use a larger ring_size"
         )
 
     def _check_slot(self, slot: WritableSlot) -> None:
@@ -531,12 +532,12 @@ def _gid(group: str | int | None) -> int | None:
         raise InvalidArgumentError(f"there is no group {group!r} on this machine") from None
 
 
-def _check_ring(fps: float, ring_size: Any) -> None:
+def _check_ring(fps: Any, ring_size: Any) -> None:
     if not isinstance(ring_size, int) or not 2 <= ring_size <= MAX_SLOTS:
         raise InvalidArgumentError(
             f"ring_size is {ring_size!r}; it must be between 2 and {MAX_SLOTS} slots"
         )
-    if not 0 <= fps < 1e6:
+    if not isinstance(fps, int | float) or not 0 <= fps < 1e6:
         raise InvalidArgumentError(f"fps is {fps!r}; it must be 0 (unknown) or a positive rate")
 
 

@@ -432,12 +432,10 @@ class Subscriber:
     def _check_deadline(self, deadline: float | None, timeout: float | None) -> None:
         if deadline is None or time.monotonic() < deadline:
             return
-        what = (
-            "no new frame came"
-            if self._session is not None
-            else f"its publisher is away ({self._gone})"
+        why = "" if self._session is not None or self._gone is None else f": {self._gone}"
+        raise FrameTimeout(
+            f"no new frame of stream {str(self._address)!r} came within {timeout:g} s{why}"
         )
-        raise FrameTimeout(f"stream {str(self._address)!r}: {what} within {timeout:g} s")
 
     async def _next_async(self) -> Frame:
         import asyncio

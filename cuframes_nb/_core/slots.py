@@ -57,6 +57,11 @@ class SlotBook:
         """Return the slot's sequence number, 0 if it holds no frame."""
         return self._seqs[slot]
 
+    @property
+    def writing(self) -> int:
+        """How many slots are being written."""
+        return len(self._seqs) - len(self._oldest_first)
+
     def begin(self, slot: int) -> None:
         """Note that the slot is being written."""
         self._oldest_first.remove(slot)

@@ -14,7 +14,7 @@ from cuframes_nb._os.packets import PacketSocket
 from cuframes_nb._os.runtime_dir import directory_lock, publisher_dir, socket_path
 from cuframes_nb.errors import AccessDeniedError, StreamExistsError
 
-__all__ = ["Listener"]
+__all__ = ["Listener", "somebody_listens"]
 
 _BACKLOG = 256
 
@@ -124,18 +124,30 @@ def _make_room(path: Path, key: str) -> None:
             f"the socket {path} belongs to user {user_name(info.st_uid)}, not to "
             f"{user_name(os.geteuid())}: publish under another key, or as that user"
         )
+    if somebody_listens(path):
+        raise StreamExistsError(
+            f"stream {key!r} is being published already (at {path}): close that publisher or "
+            f"choose another key"
+        )
+    path.unlink(missing_ok=True)
+
+
+def somebody_listens(path: Path) -> bool:
+    """Whether a live process listens to the socket at `path`.
+
+    Raises
+    ------
+    OSError
+        If that cannot be found out, e.g. ``PermissionError``.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
         probe.settimeout(0)
         try:
             probe.connect(os.fspath(path))
         except (ConnectionRefusedError, FileNotFoundError):
-            path.unlink(missing_ok=True)
-            return
+            return False
         except OSError as error:
-            # EAGAIN: its queue is full; EPROTOTYPE: a socket of another type. Somebody listens.
+            # EAGAIN: its queue is full; EPROTOTYPE: a socket of another type.
             if error.errno not in {errno.EAGAIN, errno.EPROTOTYPE}:
                 raise
-    raise StreamExistsError(
-        f"stream {key!r} is being published already (at {path}): close that publisher or choose "
-        f"another key"
-    )
+    return True

@@ -165,7 +165,14 @@ def directory_lock(directory: Path, seconds: float = 5.0) -> Iterator[None]:
     path = directory / f".lock-{os.geteuid()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     deadline = time.monotonic() + seconds
-    with OwnedFd(os.open(path, flags, 0o600)) as fd:
+    try:
+        fd = OwnedFd(os.open(path, flags, 0o600))
+    except PermissionError as error:
+        raise AccessDeniedError(
+            f"user {user_name(os.geteuid())} may not write to {directory}, where the sockets of "
+            f"streams are: set ${ENVIRONMENT} to a directory of yours"
+        ) from error
+    with fd:
         while True:
             try:
                 fcntl.flock(fd.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -158,9 +158,15 @@ class Ring:
         self._book.discard(slot)
         self._locks[slot].release(self._fd.fileno())
 
-    def oldest_blocked(self) -> bool:
-        """Whether a slot is held back by unfinished GPU work rather than by a reader."""
-        return any(
+    @property
+    def slots_writing(self) -> int:
+        """How many slots are acquired, and not published or discarded yet."""
+        return self._book.writing
+
+    @property
+    def slots_unfinished(self) -> int:
+        """How many slots the GPU has still work on."""
+        return sum(
             self.control.completed(slot) != self._book.expected(slot)
             for slot in self._book.candidates()
         )

@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 import cuframes_nb as cf
 from tests.helpers import gpu as pixels
+from tests.helpers import programs
 from tests.helpers.children import child
 from tests.helpers.gpu import Latch
 
@@ -614,3 +616,27 @@ def test_devices_are_named_in_every_way(monkeypatch):
         devices.select("99")
     monkeypatch.setenv("CUFRAMES_DEVICE", first.uuid)
     assert devices.select(None)[1] == "$CUFRAMES_DEVICE"
+
+
+def read_one(link, key):
+    with cf.subscribe(key, timeout=30) as sub:
+        frame = sub.next(20)
+        link.say("read", wrong=pixels.wrong_pixels(frame), seq=frame.seq)
+        frame.release()
+
+
+def read_in_namespaces(link, options):
+    programs._go_on_in_namespaces(link, options, read_one, "cam1")
+
+
+@pytest.mark.parametrize(
+    "options", [["--pid", "--fork"], ["--pid", "--ipc", "--net", "--mount", "--uts", "--fork"]]
+)
+def test_namespaces_need_not_be_shared(pub, options):
+    try:
+        subprocess.run(["unshare", *options, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"namespaces cannot be made here: {error}")
+    publish(pub)
+    with child(read_in_namespaces, options, seconds=60) as reader:
+        assert reader.expect("read") == {"wrong": 0, "seq": 1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cuframes_nb.cli._signals import Interrupts, deaf_children
-from cuframes_nb.errors import CuframesError, UnsupportedError
+from cuframes_nb.errors import CuframesError, InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
     from cuframes_nb._api.publisher import Publisher
@@ -36,6 +37,9 @@ While it runs, look at the same frames from Python or a notebook:
   frame.y, frame.uv, frame.rgb()
 
 Ctrl-C ends both processes."""
+
+DEFAULT_OUT: Final = Path("out/demo.png")
+"""Made in the current directory."""
 
 _PATIENCE_SECONDS: Final = 30.0
 """For the watching process to finish its picture."""
@@ -66,7 +70,7 @@ def add_parser(commands: Any) -> None:  # argparse's class for it is private
     )
     parser.add_argument("--key", default="demo", help="name of the stream (default: %(default)s)")
     parser.add_argument(
-        "--out", type=Path, default=Path("demo.png"), help="picture to write (default: %(default)s)"
+        "--out", type=Path, default=DEFAULT_OUT, help="picture to write (default: %(default)s)"
     )
     parser.set_defaults(run=run)
 
@@ -161,8 +165,19 @@ def _check(out: Path) -> None:
         raise UnsupportedError(
             f"the demo's picture needs Pillow ({error}): pip install 'cuframes-nb[demo]'"
         ) from error
-    if not out.resolve().parent.is_dir():
-        raise FileNotFoundError(f"--out: there is no directory {out.resolve().parent}")
+    parent = out.resolve().parent
+    if parent == Path.cwd() / DEFAULT_OUT.parent:
+        parent.mkdir(exist_ok=True)
+    if not parent.is_dir():
+        raise FileNotFoundError(f"--out: there is no directory {parent}")
+    if out.is_dir():
+        raise IsADirectoryError(f"--out: {out} is a directory; name a file in it")
+    if out.suffix.lower() != ".png":
+        raise InvalidArgumentError(
+            f"--out: the picture is a PNG, so {out.name!r} should end in .png"
+        )
+    if not os.access(parent, os.W_OK):
+        raise PermissionError(f"--out: {parent} may not be written by this user")
 
 
 def _ending(status: int) -> str:

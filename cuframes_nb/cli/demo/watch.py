@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -52,7 +52,8 @@ class Watch:
         self._before: Any = None
         self._frame: cf.Frame | None = None
         self._age_ns = 0
-        self._drawing: threading.Thread | None = None
+        self._drawing: Future[None] | None = None
+        self._painter = ThreadPoolExecutor(1, thread_name_prefix="picture")
 
     def run(self) -> None:
         """Watch until the stream ends, then write the picture.
@@ -61,7 +62,13 @@ class Watch:
         ------
         PublisherGoneError
             If the publisher died.
+        OSError
+            If the picture cannot be written.
         """
+        with self._painter:
+            self._watch()
+
+    def _watch(self) -> None:
         started = time.monotonic()
         try:
             while True:
@@ -74,9 +81,9 @@ class Watch:
                 raise
         self._draw()
         if self._drawing is not None and self._frame is not None:
-            self._drawing.join()
+            self._drawing.result()
             self._frame.release()
-            print(f"wrote {self._out}")
+            print(f"wrote {self._out.resolve()}")
 
     def _take(self, frame: cf.Frame) -> None:
         self._age_ns = frame.age_ns
@@ -110,12 +117,10 @@ class Watch:
     def _draw(self) -> None:
         """Have the picture drawn, of this frame, while frames go on."""
         if self._drawing is not None:
-            self._drawing.join()
+            self._drawing.result()
         if self._frame is not None:
             work = (self._frame, self._facts(self._frame), tuple(self._samples), self._out)
-            paint = draw(*work)
-            self._drawing = threading.Thread(target=paint, name="picture")
-            self._drawing.start()
+            self._drawing = self._painter.submit(draw(*work))
 
 
 def main() -> int:
