@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -144,9 +144,12 @@ class Publisher:
             raise
         self._mutex = threading.Lock()
         self._discarded = 0
-        self._forgotten: deque[tuple[Ring, int]] = deque()
+        # Who writes a slot is not noted but seen: one that nobody has any more, because it was
+        # dropped or an interrupt came, is taken back.
+        self._writers: dict[int, weakref.ref[WritableSlot]] = {}
         self._closed = False
-        self._finalizer = weakref.finalize(self, _close_hub, self._hub, self._pid)
+        self._xp = self._ring.planes(0).xp
+        self._finalizer = weakref.finalize(self, _close, self._hub, self._pid)
 
     # --- Per frame --------------------------------------------------------------------------------
 
@@ -174,7 +177,7 @@ class Publisher:
             After `close`, or in a forked child.
         """
         if self._policy is Policy.DROP_OLDEST:
-            slot = self._try_acquire(None)
+            slot = self._try_acquire()
             if slot is None:
                 raise self._full()
             return slot
@@ -208,12 +211,12 @@ class Publisher:
             If the slot was published or discarded already, belongs to an epoch before a
             `reconfigure`, or the publisher is closed.
         InvalidArgumentError
-            If the slot is another publisher's.
+            If the slot is another publisher's, or the time is no 64-bit whole number.
         """
         self._check_process()
+        pts = _timestamp(slot.pts_ns if pts_ns is None else pts_ns)
         with self._mutex:
             self._check_slot(slot)
-            pts = slot.pts_ns if pts_ns is None else pts_ns
             record = self._ring.publish(slot._index, pts, stream)  # noqa: SLF001
             slot._state = "published"  # noqa: SLF001
         self._hub.wake_all()
@@ -277,7 +280,7 @@ class Publisher:
             return None
         with slot:
             slot.pts_ns = pts_ns
-            copy_into(slot.planes, self._ring.description, frame, self._backend)
+            copy_into(slot.planes, slot._ring.description, frame, self._backend)  # noqa: SLF001
             return self.publish(slot)
 
     # --- The stream -------------------------------------------------------------------------------
@@ -316,6 +319,7 @@ class Publisher:
         self._check_process()
         with self._mutex:
             self._check_open()
+            self._take_back()
             before = self._config
             self._config = {
                 **before,
@@ -373,7 +377,7 @@ class Publisher:
     @property
     def xp(self) -> Any:
         """The array module of the slots: numpy or cupy."""
-        return self._ring.planes(0).xp
+        return self._xp
 
     @property
     def closed(self) -> bool:
@@ -390,7 +394,6 @@ class Publisher:
         with self._mutex:
             self._closed = True
         self._finalizer()
-        self._ring.close(RingState.CLOSED)
 
     def __enter__(self) -> Self:
         return self
@@ -432,15 +435,17 @@ class Publisher:
             before=before,
         )
 
-    def _try_acquire(self, passed: int | None) -> WritableSlot | None:
+    def _try_acquire(self) -> WritableSlot | None:
         self._check_process()
         with self._mutex:
             self._check_open()
-            if self._forgotten:
-                self._take_back()
+            self._take_back()
+            passed = None if self._policy is Policy.DROP_OLDEST else self._hub.passed()
             index = self._ring.try_acquire(passed)
             if index is not None:
-                return WritableSlot(self, self._ring, index)
+                slot = WritableSlot(self, self._ring, index)
+                self._writers[index] = weakref.ref(slot)
+                return slot
             if self._policy is Policy.DROP_OLDEST:
                 self._ring.control.count_drop()
             return None
@@ -448,7 +453,7 @@ class Publisher:
     def _wait_acquire(self, timeout: float | None) -> WritableSlot:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            slot = self._try_acquire(self._hub.passed())
+            slot = self._try_acquire()
             if slot is not None:
                 return slot
             if deadline is not None and time.monotonic() >= deadline:
@@ -465,7 +470,7 @@ class Publisher:
             self._check_open()
             ring = self._ring
             causes = [
-                (ring.slots_writing, "acquired here and not published or discarded yet"),
+                (len(ring.writing), "acquired here and not published or discarded yet"),
                 (ring.slots_unfinished, "the GPU has not finished with"),
                 (ring.slots_leased(), "being read; see .info.subscribers"),
             ]
@@ -497,21 +502,38 @@ class Publisher:
         if self._closed:
             raise ClosedError(f"the publisher of stream {self.key!r} was closed")
 
-    def _forget(self, ring: Ring, index: int) -> None:
-        """Note that a slot was dropped unpublished; called from a finalizer."""
-        self._forgotten.append((ring, index))
-
     def _take_back(self) -> None:
-        while self._forgotten:
-            ring, index = self._forgotten.popleft()
-            if ring is self._ring:
-                ring.discard(index, None)
+        """Discard the slots that were acquired and that nobody has any more."""
+        for index in self._ring.writing:
+            writer = self._writers.get(index)
+            if writer is None or writer() is None:
+                self._ring.discard(index, None)
                 self._discarded += 1
 
 
-def _close_hub(hub: Hub, pid: int) -> None:
-    if os.getpid() == pid:
+def _close(hub: Hub, pid: int) -> None:
+    """End a stream; also when its publisher is collected or the interpreter ends."""
+    if os.getpid() != pid:
+        return
+    try:
         hub.close("its publisher ended it")
+    finally:
+        hub.ring.close(RingState.CLOSED)
+
+
+def _timestamp(value: Any) -> int | None:
+    """Return a presentation time that the wire can carry: a signed 64-bit number."""
+    if value is None:
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 1 << 63
+    if not -(1 << 63) <= number < 1 << 63:
+        raise InvalidArgumentError(
+            f"pts_ns is {value!r}; it must be a whole number of nanoseconds of 64 bits"
+        )
+    return number
 
 
 def _policy(name: str) -> Policy:

@@ -31,13 +31,23 @@ class WritableSlot:
         Presentation time in nanoseconds of CLOCK_MONOTONIC; None means the time of `publish`.
     """
 
-    __slots__ = ("__weakref__", "_index", "_planes", "_publisher", "_ring", "_state", "pts_ns")
+    __slots__ = (
+        "__weakref__",
+        "_arena",
+        "_index",
+        "_planes",
+        "_publisher",
+        "_ring",
+        "_state",
+        "pts_ns",
+    )
 
     def __init__(self, publisher: Publisher, ring: Ring, index: int) -> None:
         self._publisher = publisher
         self._ring = ring
         self._index = index
         self._planes = ring.planes(index)
+        self._arena = ring.arena
         self._state = "being written"
         self.pts_ns: int | None = None
 
@@ -76,7 +86,7 @@ class WritableSlot:
             If the layout is not one array; use `planes` then.
         """
         self._check()
-        return self._planes.rows(self._ring.arena)
+        return self._planes.rows(self._arena)
 
     @property
     def xp(self) -> ModuleType:
@@ -105,21 +115,24 @@ class WritableSlot:
         if self._state != "being written":
             return  # published or discarded inside the block
         if kind is None:
-            self._publisher.publish(self)
-            return
-        with contextlib.suppress(ClosedError):  # there is nothing to give back to any more
-            self._publisher.discard(self)
-
-    def __del__(self) -> None:
-        if getattr(self, "_state", "") == "being written":
-            self._publisher._forget(self._ring, self._index)  # noqa: SLF001
+            try:
+                self._publisher.publish(self)
+            except BaseException:
+                self._give_up()
+                raise
+        else:
+            self._give_up()
 
     def __repr__(self) -> str:
         return f"<WritableSlot {self._index} of {self._publisher.key!r}, {self._state}>"
 
     def _plane(self, index: int) -> Any:
         self._check()
-        return self._planes.plane(index, self._ring.arena)
+        return self._planes.plane(index, self._arena)
+
+    def _give_up(self) -> None:
+        with contextlib.suppress(ClosedError):  # there may be nothing to give back to any more
+            self._publisher.discard(self)
 
     def _check(self) -> None:
         if self._state != "being written":

@@ -29,6 +29,7 @@ from cuframes_nb._runtime.select import subscriber_backend
 from cuframes_nb._runtime.session import Session, SessionOptions, was_farewell
 from cuframes_nb._wire.messages import ReadMode, Status
 from cuframes_nb.errors import (
+    AccessDeniedError,
     ClosedError,
     CuframesError,
     FrameTimeout,
@@ -53,6 +54,8 @@ _LAST_RETRY_SECONDS: Final = 0.25
 _HANDSHAKE_SECONDS: Final = 5.0
 _NO_WAIT_HANDSHAKE_SECONDS: Final = 0.1
 _PENDING_SECONDS: Final = 0.0005
+
+_ENDED_BY_ERROR: Final = "the connection ended with an error before: subscribe anew"
 
 
 def subscribe(
@@ -139,7 +142,9 @@ class Subscriber:
         self._reconnect = reconnect
         self._strict = options.mode is ReadMode.STRICT
         self._pid = os.getpid()
-        self._busy = threading.Lock()
+        # Who uses the subscriber is not noted but seen, so that an interrupt cannot leave it taken.
+        self._guard = threading.Lock()
+        self._use: Callable[[], _Use | None] = _nothing
         self._connecting = threading.Lock()
         self._closed = False
         self._gone: PublisherGoneError | None = None
@@ -185,7 +190,7 @@ class Subscriber:
         deadline = None if timeout is None else time.monotonic() + timeout
         waits = completion_waits()
         only_woken = drained = False
-        self._begin()
+        use = self._begin()
         try:
             while True:
                 taken = self._try_next(only_woken=only_woken)
@@ -208,7 +213,7 @@ class Subscriber:
                 elif pause:
                     time.sleep(pause)
         finally:
-            self._end()
+            self._end(use)
 
     def latest(self) -> Frame | None:
         """Return the newest frame, seen before or not; None before the first. Does not wait.
@@ -218,14 +223,14 @@ class Subscriber:
         PublisherGoneError, LeaseLimitError, InUseError, ClosedError
             As `next`.
         """
-        self._begin()
+        use = self._begin()
         try:
             if self._session is None and self._reconnect and time.monotonic() >= self._retry_at:
                 self._connect_again(time.monotonic() + _NO_WAIT_HANDSHAKE_SECONDS)
             taken = self._look_following(newest=True, after=0)
             return None if taken is None else self._hand_out(taken)
         finally:
-            self._end()
+            self._end(use)
 
     def __iter__(self) -> Iterator[Frame]:
         """Yield frames as they come; each is released when the next is asked for.
@@ -259,6 +264,7 @@ class Subscriber:
     @property
     def stats(self) -> SubscriberStats:
         """A snapshot of the counters."""
+        self._check_process()
         session = self._session
         return SubscriberStats(
             received=self._received,
@@ -273,6 +279,7 @@ class Subscriber:
     @property
     def info(self) -> StreamInfo:
         """What is known about the stream; the last that was known while the publisher is away."""
+        self._check_process()
         session = self._session
         if session is not None:
             self._status = _status_of(session)
@@ -341,13 +348,16 @@ class Subscriber:
         """
         session = self._session
         if session is None:
-            if self._gone is not None and not self._reconnect:
-                raise _again(self._gone)
+            if not self._reconnect:
+                raise _again(self._gone or PublisherGoneError(_ENDED_BY_ERROR))
             return None
         gone = self._follow(session)
         # A strict reader first takes what is left of an epoch, a newest-only reader does not care.
         while newest and session.advance():
             gone = self._follow(session)
+        if newest and gone is not None and session.outdated:
+            self._lose(gone)  # dropped for not listening: what is new is to be had by connecting
+            return None
         taken = self._look(session, newest=newest, after=after)
         while taken is None and session.advance():
             gone = self._follow(session)
@@ -441,7 +451,7 @@ class Subscriber:
         import asyncio
 
         waits = completion_waits()
-        self._begin()
+        use = self._begin()
         try:
             while True:
                 taken = self._try_next()
@@ -459,32 +469,47 @@ class Subscriber:
                 else:
                     await asyncio.sleep(pause)
         finally:
-            self._end()
+            self._end(use)
 
-    def _begin(self) -> None:
-        """Start to use the subscriber alone, until `_end`."""
-        if os.getpid() != self._pid:
-            check_process(self._pid, f"the subscriber of stream {str(self._address)!r}")
+    def _begin(self) -> _Use:
+        """Start to use the subscriber alone, until `_end` or what is returned is gone."""
+        self._check_process()
         self._check_open()
-        if not self._busy.acquire(blocking=False):
+        use = self._try_use()
+        if use is None:
             raise InUseError(
                 f"another thread or task is waiting on this subscriber of stream "
                 f"{str(self._address)!r}: subscribe once more for this one"
             )
+        return use
 
-    def _end(self) -> None:
+    def _try_use(self) -> _Use | None:
+        use = _Use()
+        with self._guard:
+            if self._use() is not None:
+                return None
+            self._use = weakref.ref(use)
+        return use
+
+    def _end(self, use: _Use) -> None:
         """Let others use the subscriber; if it was closed meanwhile, leave the stream."""
-        self._busy.release()
+        if self._use() is use:
+            self._use = _nothing
         if self._closed:
             self._leave()
 
     def _leave(self) -> None:
         # Whoever uses the session while this is called leaves at the end of that: see `_end`.
-        while self._session is not None and self._busy.acquire(blocking=False):
+        while self._session is not None and (use := self._try_use()) is not None:
             try:
                 self._disconnect()
             finally:
-                self._busy.release()
+                if self._use() is use:
+                    self._use = _nothing
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            check_process(self._pid, f"the subscriber of stream {str(self._address)!r}")
 
     def _check_open(self) -> None:
         if self._closed:
@@ -520,19 +545,21 @@ class Subscriber:
             session = Session.open(path, self._options, deadline)
         except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
             return  # a socket that a dead publisher left, or one that is just starting
+        except (BrokenPipeError, ConnectionResetError):
+            return  # it went between our connecting and our greeting
         except PublisherGoneError as error:
             self._gone = _kept(error)
             return
         except PermissionError as error:
             if isinstance(error, CuframesError):
                 raise
-            from cuframes_nb.errors import AccessDeniedError
-
             raise AccessDeniedError(
                 f"this user may not connect to {path} ({error.strerror}): its publisher can let "
                 f"others in with group=…"
             ) from error
-        self._session = session
+        finalizer = weakref.finalize(self, _close_session, session, self._pid)
+        finalizer.atexit = False  # the kernel closes it all
+        self._finalizer = finalizer
         self._path = path
         self._gone = None
         self._connects += 1
@@ -540,9 +567,8 @@ class Subscriber:
         self._last = session.welcome.start_seq if self._strict else 0
         self._status = _status_of(session)
         self._reason = session.epoch.backend.reason
-        finalizer = weakref.finalize(self, _close_session, session, self._pid)
-        finalizer.atexit = False  # the kernel closes it all
-        self._finalizer = finalizer
+        # Last, because the attempt of a task that was cancelled may run on another thread.
+        self._session = session
 
     def _retry(self, deadline: float | None) -> bool:
         """Wait a little and try once to reach the publisher again; return whether it is there."""
@@ -560,6 +586,7 @@ class Subscriber:
         """Try once to reach a publisher that was there before."""
         # An attempt that a cancelled task began may still be under way in its thread.
         if not self._connecting.acquire(blocking=False):
+            time.sleep(_FIRST_RETRY_SECONDS)
             return
         try:
             if self._session is None:
@@ -623,8 +650,14 @@ def _close_session(session: Session, pid: int) -> None:
         session.close()
 
 
+class _Use:
+    """Lives as long as somebody waits on a subscriber."""
+
+    __slots__ = ("__weakref__",)
+
+
 def _nothing() -> None:
-    """Do nothing: the finalizer of a subscriber that has no session yet."""
+    """Do nothing, return None: where there is no session, or nobody."""
 
 
 def _status_of(session: Session) -> Status:

@@ -58,9 +58,11 @@ class SlotBook:
         return self._seqs[slot]
 
     @property
-    def writing(self) -> int:
-        """How many slots are being written."""
-        return len(self._seqs) - len(self._oldest_first)
+    def writing(self) -> list[int]:
+        """The slots that are being written."""
+        if len(self._oldest_first) == len(self._seqs):
+            return []
+        return [slot for slot in range(len(self._seqs)) if slot not in self._oldest_first]
 
     def begin(self, slot: int) -> None:
         """Note that the slot is being written."""
@@ -81,8 +83,16 @@ class SlotBook:
         return _DISCARDED | (self._discards + 1)
 
     def discard(self, slot: int) -> int:
-        """Note that the slot is given back unpublished and return its completion value."""
+        """Note that the slot is given back unpublished and return its completion value.
+
+        Also right for a slot whose publishing was interrupted at any point.
+        """
         self._expected[slot] = self.discard_value()
         self._discards += 1
+        self._seqs[slot] = 0
+        if slot in self._oldest_first:
+            self._oldest_first.remove(slot)
+        if slot == self._newest:
+            self._newest = None
         self._oldest_first.insert(0, slot)
         return self._expected[slot]

@@ -50,7 +50,7 @@ class RegisteredWords:
         except CudaError as error:
             self.close()
             raise UnsupportedError(f"the GPU cannot write to shared memory: {error}") from error
-        except UnsupportedError:
+        except BaseException:
             self.close()
             raise
 
@@ -81,6 +81,7 @@ class RegisteredWords:
             while words[offset // 8] != _TRIAL:
                 if time.monotonic() > deadline:
                     raise UnsupportedError("a word written by the GPU did not arrive")
+                time.sleep(0)  # let other threads go on
             words[offset // 8] = 0
         finally:
             call("cuStreamDestroy", stream)

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Iterator
 from typing import Any, Final
 
 from cuframes_nb._cuda.driver import call, driver, succeeded
 from cuframes_nb.errors import InvalidArgumentError
 
-__all__ = ["LEGACY", "Event", "is_capturing", "is_idle", "stream_handle", "synchronise"]
+__all__ = [
+    "LEGACY",
+    "PER_THREAD",
+    "Event",
+    "is_capturing",
+    "is_idle",
+    "relax_this_thread",
+    "relaxed_capture",
+    "stream_handle",
+    "synchronise",
+]
 
 _NOT_CAPTURING: Final = 0
 """CU_STREAM_CAPTURE_STATUS_NONE (cuda.h)."""
+
+PER_THREAD: Final = 2
+"""CU_STREAM_PER_THREAD (cuda.h): another default stream on each thread."""
 
 LEGACY: Final = 1
 """CU_STREAM_LEGACY (cuda.h): the default stream with which all blocking streams synchronise."""
@@ -56,6 +72,26 @@ def is_capturing(handle: int) -> bool:
     if handle in {0, LEGACY}:
         return False  # the legacy stream cannot capture, and asking could break others' captures
     return bool(call("cuStreamIsCapturing", handle) != _NOT_CAPTURING)
+
+
+def relax_this_thread() -> None:
+    """Let this thread ask the driver anything without breaking other threads' graph captures."""
+    call("cuThreadExchangeStreamCaptureMode", _relaxed())
+
+
+@contextlib.contextmanager
+def relaxed_capture() -> Iterator[None]:
+    """Do so for a block."""
+    before = call("cuThreadExchangeStreamCaptureMode", _relaxed())
+    try:
+        yield
+    finally:
+        call("cuThreadExchangeStreamCaptureMode", before)
+
+
+@functools.cache
+def _relaxed() -> Any:
+    return driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
 
 
 def synchronise(handle: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from cuframes_nb._cuda.devices import activated
 from cuframes_nb._cuda.driver import call, driver
+from cuframes_nb._cuda.streams import relaxed_capture
 from cuframes_nb._os.fds import OwnedFd
 from cuframes_nb.errors import CudaError
 
@@ -64,6 +65,12 @@ class Allocation:
         with activated(ordinal):
             handle = call("cuMemImportFromShareableHandle", fd.fileno(), _posix())
         return cls(handle, nbytes, ordinal)
+
+    def location(self) -> int:
+        """Return the ordinal of the GPU that holds the memory, by the driver's own word."""
+        with activated(self.ordinal):
+            properties = call("cuMemGetAllocationPropertiesFromHandle", self._handle)
+        return int(properties.location.id)
 
     def export(self) -> OwnedFd:
         """Return a new descriptor; it pins the memory until it is closed everywhere."""
@@ -126,6 +133,9 @@ class MappedRange:
         if sys.is_finalizing() or os.getpid() != self._pid:
             return
         with contextlib.suppress(CudaError), activated(self.ordinal):
+            # Unmapping under a kernel that nobody told us of would break the whole context.
+            with relaxed_capture():
+                call("cuCtxSynchronize")
             call("cuMemUnmap", self.address, self.nbytes)
             call("cuMemAddressFree", self.address, self.nbytes)
 

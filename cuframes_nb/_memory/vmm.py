@@ -71,6 +71,11 @@ class VmmArena(Arena):
                     f"the publisher's descriptor is not memory of GPU {gpu.name}: {error}"
                 ) from error
         try:
+            if (where := allocation.location()) != gpu.ordinal:
+                raise RemoteProtocolError(
+                    f"the publisher says that its memory is on GPU {gpu.ordinal} ({gpu.name}), and "
+                    f"the driver says {where}"
+                )
             return cls(allocation.map(writable=writable), gpu, None, writable=writable)
         except CudaError as error:
             raise RemoteProtocolError(

@@ -9,9 +9,11 @@ from __future__ import annotations
 import array
 import contextlib
 import errno
+import fcntl
 import os
 import select
 import socket
+import termios
 import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -162,6 +164,12 @@ class PacketSocket:
     def peer(self) -> Credentials:
         """Return who is at the other end."""
         return peer_credentials(self._sock)
+
+    @property
+    def unread(self) -> bool:
+        """Whether the other side has not read all that was sent (unix(7), SIOCOUTQ)."""
+        answer = fcntl.ioctl(self._sock.fileno(), termios.TIOCOUTQ, bytes(4))
+        return answer != bytes(4)
 
     def shut_down(self) -> None:
         """End the connection, so that both ends wake, and keep the descriptor; from any thread."""

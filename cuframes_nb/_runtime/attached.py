@@ -120,18 +120,26 @@ class AttachedEpoch:
 
     def may_take(self, slot: int) -> bool:
         """Whether a lease on `slot` is within what one subscriber may hold."""
-        return self._table.held < self.limit or self._table.holds(slot)
+        table = self._table
+        if table.held < self.limit or table.holds(slot):
+            return True
+        table.settle_all()
+        return table.held < self.limit
 
     def take(self, slot: int, seq: int) -> Taken | None:
         """Lease `slot` if it has frame `seq`, complete; else return None.
 
         Reads the metadata under the lease, when it cannot change any more.
         """
-        if not self._table.take(slot):
+        hold = self._table.take(slot)
+        if hold is None:
             return None
-        lease = self._lease_of[slot](self._table, slot)
         if not self.control.holds(slot, seq):
-            return None  # the lease goes with its object
+            # No lease yet, which on a GPU would wait for work that has nothing to do with this.
+            hold = None
+            self._table.settle(slot)
+            return None
+        lease = self._lease_of[slot](self._table, slot, hold)
         record = self.control.record(slot)
         if record.seq != seq:
             raise RemoteProtocolError(

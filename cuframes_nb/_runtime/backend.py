@@ -8,7 +8,7 @@ from typing import Any
 from cuframes_nb._memory.arena import Arena
 from cuframes_nb._os.fds import OwnedFd
 from cuframes_nb._os.mapping import Mapping
-from cuframes_nb._runtime.leases import Lease, LeaseTable
+from cuframes_nb._runtime.leases import Hold, Lease, LeaseTable
 from cuframes_nb._views.planes import PlaneSource
 from cuframes_nb._wire.control import ControlWriter
 from cuframes_nb._wire.messages import ArenaDescription, Completion, MemoryKind
@@ -81,8 +81,8 @@ class Backend(abc.ABC):
         """Return what says that a slot is complete."""
 
     @abc.abstractmethod
-    def lease(self, table: LeaseTable, slot: int) -> Lease:
-        """Return the lease for a slot whose lock was just taken."""
+    def lease(self, table: LeaseTable, slot: int, hold: Hold) -> Lease:
+        """Return the lease for a slot that was just taken."""
 
     def pending_releases(self, table: LeaseTable) -> int:
         """Return how many of a table's leases wait for the GPU to finish reading."""

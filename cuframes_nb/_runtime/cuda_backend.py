@@ -7,14 +7,14 @@ from typing import Any, Self
 from cuframes_nb._cuda import devices
 from cuframes_nb._cuda.completion import RegisteredWords
 from cuframes_nb._cuda.devices import Gpu, activated
-from cuframes_nb._cuda.streams import stream_handle, synchronise
+from cuframes_nb._cuda.streams import is_capturing, stream_handle, synchronise
 from cuframes_nb._cuda.vmm import Allocation
 from cuframes_nb._memory.arena import Arena
 from cuframes_nb._memory.vmm import VmmArena
 from cuframes_nb._os.fds import OwnedFd
 from cuframes_nb._os.mapping import Mapping
 from cuframes_nb._runtime.backend import Backend, CompletionWriter
-from cuframes_nb._runtime.leases import Lease, LeaseTable
+from cuframes_nb._runtime.leases import Hold, Lease, LeaseTable
 from cuframes_nb._views.planes import PlaneSource
 from cuframes_nb._wire.control import COMPLETIONS_OFFSET, CONTROL_NBYTES, ControlWriter
 from cuframes_nb._wire.messages import ArenaDescription, Completion, MemoryKind
@@ -42,6 +42,11 @@ class _GpuCompletion(CompletionWriter):
     def complete(self, slot: int, value: int, stream: object | None) -> None:
         handle = _handle(stream, self._ordinal)
         with activated(self._ordinal):
+            if is_capturing(handle):
+                raise InvalidArgumentError(
+                    "the stream is capturing a graph: the completion of this frame would be told "
+                    "with every replay; publish outside of the capture"
+                )
             self._words.write(COMPLETIONS_OFFSET + 8 * slot, value, handle)
 
     def close(self) -> None:
@@ -142,8 +147,8 @@ class CudaBackend(Backend):
             return _SynchronisedCompletion(control, self.gpu.ordinal, str(error))
         return _GpuCompletion(words, self.gpu.ordinal)
 
-    def lease(self, table: LeaseTable, slot: int) -> Lease:
-        return self._lease_type(table, slot, self.gpu.ordinal)
+    def lease(self, table: LeaseTable, slot: int, hold: Hold) -> Lease:
+        return self._lease_type(table, slot, hold, self.gpu.ordinal)
 
     def pending_releases(self, table: LeaseTable) -> int:
         return self._releaser.pending(table)
@@ -154,11 +159,12 @@ class CudaBackend(Backend):
 
         if isinstance(source, cupy.ndarray | np.ndarray):
             return source
-        if hasattr(source, "__cuda_array_interface__"):
-            return cupy.asarray(source)
+        # DLPack first: it has CuPy's stream wait for the producer's, the older protocol need not.
         if hasattr(source, "__dlpack__"):
             on_gpu = source.__dlpack_device__()[0] == 2  # kDLCUDA, dlpack.h
             return cupy.from_dlpack(source) if on_gpu else np.from_dlpack(source)
+        if hasattr(source, "__cuda_array_interface__"):
+            return cupy.asarray(source)
         array = np.asarray(source)
         if array.dtype == object:
             raise InvalidArgumentError(
@@ -179,7 +185,11 @@ class CudaBackend(Backend):
 
         if isinstance(source, np.ndarray):
             to_gpu(target, source)
-        else:
+            return
+        import cupy
+
+        # On the slot's GPU, whichever is current: completion is told on that one's stream.
+        with cupy.cuda.Device(self.gpu.ordinal):
             target[...] = source
 
 

@@ -13,7 +13,7 @@ from cuframes_nb._memory.host import HostArena
 from cuframes_nb._os.fds import OwnedFd
 from cuframes_nb._os.mapping import Mapping
 from cuframes_nb._runtime.backend import Backend, CompletionWriter
-from cuframes_nb._runtime.leases import Lease, LeaseTable
+from cuframes_nb._runtime.leases import Hold, Lease, LeaseTable
 from cuframes_nb._views.host import HostPlanes
 from cuframes_nb._views.planes import PlaneSource
 from cuframes_nb._wire.control import ControlWriter
@@ -60,8 +60,8 @@ class HostBackend(Backend):
         del mapping
         return _HostCompletion(control)
 
-    def lease(self, table: LeaseTable, slot: int) -> Lease:
-        return Lease(table, slot)
+    def lease(self, table: LeaseTable, slot: int, hold: Hold) -> Lease:
+        return Lease(table, slot, hold)
 
     def as_array(self, source: Any) -> Any:
         if isinstance(source, np.ndarray):

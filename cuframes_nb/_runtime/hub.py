@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import selectors
@@ -41,6 +42,9 @@ _log = logging.getLogger("cuframes_nb")
 _HANDSHAKE_SECONDS: Final = 5.0
 """A connection that has said nothing by then is dropped."""
 
+_MOST_UNREAD_EPOCHS: Final = 4
+"""New epochs in a row that a subscriber may leave unread."""
+
 _RETRY_SECONDS: Final = 0.2
 """How long not to accept after the process ran out of descriptors."""
 
@@ -57,6 +61,7 @@ class _Peer:
         self.hello: Hello | None = None
         self.wake: WakeSender | None = None
         self.passed = 0
+        self.unread_epochs = 0
 
     @property
     def streaming(self) -> bool:
@@ -116,9 +121,9 @@ class Hub:
             self._listener = Listener(key, gid)
             undo.callback(self._listener.close)
             sender, receiver = wake_pair()
-            self._stop_sender, self._stop_receiver = sender, WakeReceiver.adopt(receiver)
             undo.callback(sender.close)
-            undo.callback(receiver.close)
+            self._stop_sender, self._stop_receiver = sender, WakeReceiver.adopt(receiver)
+            undo.callback(self._stop_receiver.close)
             self._selector = selectors.DefaultSelector()
             undo.callback(self._selector.close)
             self._watch(self._listener, self._accept)
@@ -131,6 +136,11 @@ class Hub:
     def path(self) -> os.PathLike[str]:
         """Where the socket is."""
         return self._listener.path
+
+    @property
+    def ring(self) -> Ring:
+        """The current epoch."""
+        return self._ring
 
     @property
     def subscribers(self) -> int:
@@ -153,7 +163,7 @@ class Hub:
         with self._mutex:
             old, self._ring = self._ring, ring
             for peer in [p for p in self._peers.values() if p.streaming]:
-                self._guarded(peer, lambda peer=peer: peer.send(ring.message, ring.export()))  # type: ignore[misc]
+                self._guarded(peer, functools.partial(self._send_epoch, peer, ring))
         return old
 
     def status(self) -> Status:
@@ -188,6 +198,15 @@ class Hub:
         # A publisher may be collected on its own hub's thread, which then ends by itself.
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    def _send_epoch(self, peer: _Peer, ring: Ring) -> None:
+        # Descriptors that wait in a queue keep old epochs' memory, so a reader that does not take
+        # them in is let go; it finds out, and connects again, when it runs.
+        peer.unread_epochs = peer.unread_epochs + 1 if peer.sock.unread else 0
+        if peer.unread_epochs > _MOST_UNREAD_EPOCHS:
+            self._drop(peer)
+        else:
+            peer.send(ring.message, ring.export())
 
     # --- The thread -------------------------------------------------------------------------------
 

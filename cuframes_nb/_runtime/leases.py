@@ -1,27 +1,35 @@
 """A subscriber's leases: which slots it may read, and until when.
 
-Giving back must work from a finalizer, on any thread and at any point of any code, so it only posts
-a note. Whoever holds the mutex, or gets it, settles the notes; nobody ever waits for it in a
-finalizer, and no note is left behind (see `LeaseTable._settle`).
+Who holds a slot is not counted but seen: a `Hold` lives as long as somebody reads, and the table
+only knows it weakly. So nothing has to be undone step by step, and an interrupt (Ctrl-C, a
+notebook's stop button) between any two steps, also in a finalizer, leaves nothing behind that the
+next look does not put right.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-from collections import deque
+import weakref
 from collections.abc import Callable
 
 from cuframes_nb._os.fds import OwnedFd
 from cuframes_nb._os.locks import ReadLock
 from cuframes_nb._wire.control import LOCK_STRIDE
 
-__all__ = ["Lease", "LeaseTable"]
+__all__ = ["Hold", "Lease", "LeaseTable"]
+
+
+class Hold:
+    """Lives as long as a slot is being read."""
+
+    __slots__ = ("__weakref__",)
 
 
 class LeaseTable:
     """The read locks that one subscriber holds in one epoch.
 
-    Several leases on one slot share its lock, which is released with the last of them.
+    Several holds on one slot share its lock, which is released after the last of them.
 
     Parameters
     ----------
@@ -32,68 +40,76 @@ class LeaseTable:
     slots
         How many slots there are.
     on_idle
-        Called, with the table's mutex held, when the table was retired and the last lease is back.
+        Called, with the table's mutex held, when the table was retired and the last hold is gone.
     """
 
     def __init__(self, fd: OwnedFd, index: int, slots: int, on_idle: Callable[[], None]) -> None:
         self._fd = fd
+        self._pid = os.getpid()
         self._locks = [ReadLock(slot * LOCK_STRIDE + index, 1) for slot in range(slots)]
-        self._counts = [0] * slots
-        self.held = 0  #: how many slots are leased
+        self._holds: list[list[weakref.ref[Hold]]] = [[] for _ in range(slots)]
+        # True from before the lock is taken until after it is released: "perhaps locked".
+        self._locked = [False] * slots
         self._on_idle: Callable[[], None] | None = on_idle
-        self._mutex = threading.Lock()
-        self._notes: deque[int] = deque()
+        # Reentrant: a finalizer may come in the midst of what follows, on the same thread. What it
+        # changes is only ever recomputed, so that does no harm.
+        self._mutex = threading.RLock()
         self._retired = False
 
-    def take(self, slot: int) -> bool:
-        """Take a lease on `slot`; False if the publisher is writing it."""
-        with self._mutex:
-            taken = self._counts[slot] > 0
-            if not taken and self._locks[slot].try_acquire(self._fd.fileno()):
-                self.held += 1
-                taken = True
-            self._counts[slot] += taken
-        if self._notes:
-            self._settle()
-        return taken
+    @property
+    def held(self) -> int:
+        """How many slots are leased."""
+        return sum(self._locked)
 
-    def give_back(self, slot: int) -> None:
-        """Give one lease on `slot` back; never waits, and may be called from a finalizer."""
-        self._notes.append(slot)
-        self._settle()
+    def take(self, slot: int) -> Hold | None:
+        """Return a hold on `slot`, or None if the publisher is writing it."""
+        hold = Hold()
+        with self._mutex:
+            self._holds[slot].append(weakref.ref(hold))
+            if not self._locked[slot]:
+                self._locked[slot] = True
+                if not self._locks[slot].try_acquire(self._fd.fileno()):
+                    self._locked[slot] = False
+                    self._holds[slot].clear()
+                    return None
+        return hold
+
+    def settle(self, slot: int) -> None:
+        """Release the slot's lock if nobody holds it any more; may be called from a finalizer."""
+        if os.getpid() != self._pid:
+            return  # a forked child: the lock is its parent's, and so may be the mutex
+        with self._mutex:
+            self._look(slot)
+            self._close_if_idle()
+
+    def settle_all(self) -> None:
+        """Do so for every slot: if a finalizer was interrupted, this makes up for it."""
+        with self._mutex:
+            for slot in range(len(self._locks)):
+                self._look(slot)
 
     def holds(self, slot: int) -> bool:
-        """Whether a lease on `slot` is out."""
-        return self._counts[slot] > 0
+        """Whether `slot` is leased."""
+        return self._locked[slot]
 
     def retire(self) -> None:
-        """Hand out no more; close when the last lease is back."""
+        """Hand out no more; close when the last hold is gone."""
         with self._mutex:
             self._retired = True
-            self._fd.let_drop()  # leases may end in a garbage cycle, in any order
+            self._fd.let_drop()  # holds may end in a garbage cycle, in any order
+            self.settle_all()
             self._close_if_idle()
-        self._settle()
 
-    def _settle(self) -> None:
-        # A note posted while somebody else holds the mutex is theirs to settle: they look again
-        # after they let go, and whoever posted after that look gets the mutex.
-        while self._notes and self._mutex.acquire(blocking=False):
-            try:
-                while self._notes:
-                    self._unlock(self._notes.popleft())
-                self._close_if_idle()
-            finally:
-                self._mutex.release()
-
-    def _unlock(self, slot: int) -> None:
-        self._counts[slot] -= 1
-        if not self._counts[slot]:
-            self.held -= 1
-            if not self._fd.closed:  # in a forked child it is, and the lock is the parent's
+    def _look(self, slot: int) -> None:
+        holds = [hold for hold in self._holds[slot] if hold() is not None]
+        self._holds[slot] = holds
+        if not holds and self._locked[slot]:
+            if not self._fd.closed:
                 self._locks[slot].release(self._fd.fileno())
+            self._locked[slot] = False
 
     def _close_if_idle(self) -> None:
-        if self._retired and not self.held and self._on_idle is not None:
+        if self._retired and not any(self._locked) and self._on_idle is not None:
             on_idle, self._on_idle = self._on_idle, None  # it holds us
             on_idle()
 
@@ -102,14 +118,23 @@ class Lease:
     """The right to read one slot, for as long as this object lives.
 
     Frames and arrays hold it; when the last of them goes, the slot goes back.
+
+    Parameters
+    ----------
+    table
+        Where the slot goes back.
+    slot
+        Which one.
+    hold
+        From ``table.take(slot)``.
     """
 
-    __slots__ = ("__weakref__", "_slot", "_table")
+    __slots__ = ("__weakref__", "_hold", "_slot", "_table")
 
-    def __init__(self, table: LeaseTable, slot: int) -> None:
-        # The lease exists once the lock is held: `table.take(slot)` returned True.
+    def __init__(self, table: LeaseTable, slot: int, hold: Hold) -> None:
         self._table = table
         self._slot = slot
+        self._hold: Hold | None = hold
 
     def touch(self) -> None:
         """Note that the frame's own claim ends here; only GPU leases care."""
@@ -118,4 +143,5 @@ class Lease:
         """Note that work on `stream` reads the slot; only GPU leases care."""
 
     def __del__(self) -> None:
-        self._table.give_back(self._slot)
+        self._hold = None
+        self._table.settle(self._slot)

@@ -155,12 +155,13 @@ class Ring:
     def discard(self, slot: int, stream: object | None) -> None:
         """Take the slot back unpublished, free once the work on `stream` is done."""
         self._completion.complete(slot, self._book.discard_value(), stream)
+        self.control.withdraw(slot)
         self._book.discard(slot)
         self._locks[slot].release(self._fd.fileno())
 
     @property
-    def slots_writing(self) -> int:
-        """How many slots are acquired, and not published or discarded yet."""
+    def writing(self) -> list[int]:
+        """The slots that are acquired, and not published or discarded yet."""
         return self._book.writing
 
     @property
@@ -220,6 +221,9 @@ class Ring:
         self._completion.close()
         self.control.close()
         self._mapping.close()
+        # The pixels are unmapped now, or with the last array that the user has.
+        self._planes.clear()
+        del self.arena
 
     def _settle(self) -> bool:
         """Wait until the GPU has left every slot; False if it does not."""

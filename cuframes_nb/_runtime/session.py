@@ -174,9 +174,9 @@ class Session:
         self._wake.drain()
 
     @property
-    def ended(self) -> bool:
-        """Whether the control block says that the publisher closed the stream."""
-        return self.epoch.control.state == RingState.CLOSED
+    def outdated(self) -> bool:
+        """Whether there is a newer epoch than any that this session was told of."""
+        return self._upcoming is None and self.epoch.control.state == RingState.SUPERSEDED
 
     def report_passed(self, seq: int) -> None:
         """Tell the publisher that frames up to `seq` are taken; never waits.

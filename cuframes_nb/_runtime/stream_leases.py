@@ -8,6 +8,7 @@ until it has passed. No Python runs in a CUDA callback, which could not take the
 from __future__ import annotations
 
 import functools
+import os
 import queue
 import sys
 import threading
@@ -19,8 +20,16 @@ import cupy
 
 from cuframes_nb._cuda.devices import activated
 from cuframes_nb._cuda.driver import call
-from cuframes_nb._cuda.streams import Event, is_capturing, is_idle, stream_handle
-from cuframes_nb._runtime.leases import Lease, LeaseTable
+from cuframes_nb._cuda.streams import (
+    PER_THREAD,
+    Event,
+    is_capturing,
+    is_idle,
+    relax_this_thread,
+    relaxed_capture,
+    stream_handle,
+)
+from cuframes_nb._runtime.leases import Hold, Lease, LeaseTable
 from cuframes_nb.errors import CudaError, CuframesWarning
 
 __all__ = ["Releaser", "StreamLease", "releaser"]
@@ -32,11 +41,14 @@ _LAST_LOOK_SECONDS: Final = 1e-3
 class _Pending:
     """A slot that some streams may still be reading."""
 
-    __slots__ = ("events", "slot", "table")
+    __slots__ = ("events", "hold", "slot", "table")
 
-    def __init__(self, table: LeaseTable, slot: int, events: tuple[Event, ...] | None) -> None:
+    def __init__(
+        self, table: LeaseTable, slot: int, hold: Hold | None, events: tuple[Event, ...] | None
+    ) -> None:
         self.table = table
         self.slot = slot
+        self.hold = hold
         self.events = events  #: None where events could not be recorded
 
 
@@ -56,15 +68,26 @@ class Releaser:
         """Return how many leases of a table wait for the GPU."""
         return sum(pending.table is table for pending in list(self._waiting))
 
-    def give_back(self, table: LeaseTable, slot: int, streams: dict[int, object]) -> None:
-        """Give a lease back behind the work queued on `streams`; never waits."""
+    def give_back(
+        self, table: LeaseTable, slot: int, hold: Hold | None, streams: dict[int, object | Event]
+    ) -> None:
+        """Give a lease back behind the work queued on `streams`; never waits.
+
+        Parameters
+        ----------
+        table, slot, hold
+            The lease.
+        streams
+            By handle, an event that was recorded already, or whatever keeps the stream alive.
+        """
         try:
-            with activated(self._ordinal):
-                busy = [s for s in streams if not is_capturing(s) and not is_idle(s)]
-                events = tuple(self._record(s) for s in busy)
+            with activated(self._ordinal), relaxed_capture():
+                events = tuple(
+                    event for s, kept in streams.items() if (event := self._mark(s, kept))
+                )
         except CudaError as error:
             # A stream that was destroyed, or a broken context: wait for the whole GPU instead.
-            self._post(_Pending(table, slot, None))
+            self._post(_Pending(table, slot, hold, None))
             warnings.warn(
                 f"a stream that reads a frame could not be asked ({error}); its slot is kept until "
                 f"the GPU is idle",
@@ -73,15 +96,17 @@ class Releaser:
             )
             return
         if events:
-            self._post(_Pending(table, slot, events))
+            self._post(_Pending(table, slot, hold, events))
         else:
-            table.give_back(slot)
+            del hold
+            table.settle(slot)
 
     def _post(self, pending: _Pending) -> None:
         self._waiting.add(pending)
         self._incoming.put(pending)
 
-    def _record(self, stream: int) -> Event:
+    def mark(self, stream: int) -> Event:
+        """Record an event behind the work queued on a stream now."""
         try:
             event = self._spare.get_nowait()
         except queue.Empty:
@@ -89,9 +114,18 @@ class Releaser:
         event.record(stream)
         return event
 
+    def _mark(self, stream: int, kept: object | Event) -> Event | None:
+        """Return an event to wait for, or None if the stream is done."""
+        if isinstance(kept, Event):
+            return None if kept.passed() else kept
+        # A stream that captures runs nothing; what it records may run later, when it is nobody's
+        # frame any more.
+        return None if is_capturing(stream) or is_idle(stream) else self.mark(stream)
+
     def _run(self) -> None:
         waiting: list[_Pending] = []
         pause = _FIRST_LOOK_SECONDS
+        relax_this_thread()
         while True:
             try:
                 waiting.append(
@@ -118,7 +152,8 @@ class Releaser:
         for event in pending.events or ():
             self._spare.put(event)
         self._waiting.discard(pending)
-        pending.table.give_back(pending.slot)
+        pending.hold = None
+        pending.table.settle(pending.slot)
         return True
 
 
@@ -140,13 +175,14 @@ def releaser(ordinal: int) -> Releaser:
 class StreamLease(Lease):
     """The right to read one slot on a GPU."""
 
-    __slots__ = ("_ordinal", "_streams")
+    __slots__ = ("_ordinal", "_pid", "_streams")
 
-    def __init__(self, table: LeaseTable, slot: int, ordinal: int) -> None:
-        super().__init__(table, slot)
+    def __init__(self, table: LeaseTable, slot: int, hold: Hold, ordinal: int) -> None:
+        super().__init__(table, slot, hold)
         self._ordinal = ordinal
-        # Handle to whatever keeps the stream alive until it is asked.
-        self._streams: dict[int, object] = {}
+        self._pid = os.getpid()
+        # Handle to whatever keeps the stream alive until it is asked, or to an event.
+        self._streams: dict[int, object | Event] = {}
 
     def touch(self) -> None:
         """Note that work on CuPy's current stream may read the slot."""
@@ -154,10 +190,17 @@ class StreamLease(Lease):
 
     def record_stream(self, stream: object) -> None:
         """Note that work on `stream` reads the slot."""
-        self._streams[stream_handle(stream)] = stream
+        handle = stream_handle(stream)
+        if handle == PER_THREAD:
+            # Another stream on each thread, and a finalizer may run on any: so it is marked now.
+            with activated(self._ordinal):
+                self._streams[handle] = releaser(self._ordinal).mark(handle)
+        else:
+            self._streams[handle] = stream
 
     def __del__(self) -> None:
-        if sys.is_finalizing():
-            return  # the kernel gives everything back
+        if sys.is_finalizing() or os.getpid() != self._pid:
+            return  # the kernel gives everything back; a forked child has nothing to give
         self.touch()
-        releaser(self._ordinal).give_back(self._table, self._slot, self._streams)
+        hold, self._hold = self._hold, None
+        releaser(self._ordinal).give_back(self._table, self._slot, hold, self._streams)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
@@ -56,7 +57,7 @@ class LeasedArray(cupy.ndarray):  # type: ignore[misc]  # cupy has no types
 
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
         """Export, and have the slot wait for the consumer's stream before it goes back."""
-        owner = self.data.mem._owner  # noqa: SLF001  no other way to it
+        owner = getattr(self.data.mem, "_owner", None)
         if stream != -1 and isinstance(owner, _RecordsStreams):
             owner.record_stream(_LEGACY_STREAM if stream is None else stream)
         return super().__dlpack__(stream=stream, **options)
@@ -91,6 +92,10 @@ class CudaPlanes:
     def xp(self) -> ModuleType:
         """CuPy."""
         return cupy  # type: ignore[no-any-return]  # cupy has no types
+
+    def active(self) -> AbstractContextManager[Any]:
+        """Make the GPU current for a block."""
+        return cupy.cuda.Device(self._ordinal)  # type: ignore[no-any-return]  # cupy has no types
 
     def plane(self, index: int, owner: object) -> Any:
         """Return plane `index`; the array keeps `owner` alive."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any
 
@@ -64,6 +66,10 @@ class HostPlanes:
     def xp(self) -> ModuleType:
         """NumPy."""
         return np
+
+    def active(self) -> AbstractContextManager[Any]:
+        """Do nothing: host memory has no device."""
+        return contextlib.nullcontext()
 
     def plane(self, index: int, owner: object) -> NDArray[Any]:
         """Return plane `index`; the array keeps `owner` alive."""

@@ -36,9 +36,11 @@ class OwnedPlanes:
         self.xp: ModuleType = source.xp
         self.device: str = source.device
         itemsize = tight.format.itemsize
-        self._flat = self.xp.empty(tight.nbytes // itemsize, dtype=tight.format.dtype)
-        for index in range(len(tight.planes)):
-            self.plane(index, None)[...] = source.plane(index, owner)
+        self.active = source.active
+        with source.active():
+            self._flat = self.xp.empty(tight.nbytes // itemsize, dtype=tight.format.dtype)
+            for index in range(len(tight.planes)):
+                self.plane(index, None)[...] = source.plane(index, owner)
 
     def plane(self, index: int, owner: object) -> Any:
         """Return plane `index`, a view on the copy."""

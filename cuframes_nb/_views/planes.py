@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -21,6 +22,9 @@ class PlaneSource(Protocol):
     @property
     def device(self) -> str:
         """Where the memory is: ``"cpu"`` or ``"cuda:N"`` by this process's ordinals."""
+
+    def active(self) -> AbstractContextManager[Any]:
+        """Make the memory's device current for a block."""
 
     def plane(self, index: int, owner: object) -> Any:
         """Return plane `index`; the array keeps `owner` alive."""

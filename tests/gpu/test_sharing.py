@@ -640,3 +640,53 @@ def test_namespaces_need_not_be_shared(pub, options):
     publish(pub)
     with child(read_in_namespaces, options, seconds=60) as reader:
         assert reader.expect("read") == {"wrong": 0, "seq": 1}
+
+
+def test_a_lease_that_waits_does_not_break_a_graph_capture(pub):
+    held, capturing = cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)
+    with cf.subscribe("cam1") as sub:
+        publish(pub)
+        frame = sub.next(5)
+        total = cp.zeros(1, cp.uint32)
+        latch = Latch(held)
+        with held:
+            frame.release()
+        del frame
+        assert pub.stats.slots_leased == 1
+        with capturing:
+            capturing.begin_capture()  # the mode is global: any thread's forbidden call breaks it
+            total += 1
+            time.sleep(0.05)  # meanwhile the lease's events are looked at
+            graph = capturing.end_capture()
+            graph.launch()
+        latch.open()
+        until(lambda: pub.stats.slots_leased == 0)
+        capturing.synchronize()
+        assert int(total[0]) == 1
+
+
+def test_a_frame_is_not_published_into_a_graph(pub):
+    stream = cp.cuda.Stream(non_blocking=True)
+    slot = pub.acquire()
+    with stream:
+        stream.begin_capture()
+        with pytest.raises(cf.InvalidArgumentError, match="capturing a graph"):
+            pub.publish(slot)
+        stream.end_capture()
+    pub.publish(slot)
+
+
+def test_arrays_that_a_closed_publisher_gave_are_unmapped_with_the_last(pub):
+    def mapped():
+        return cp.cuda.runtime.memGetInfo()[0]
+
+    with cf.Publisher("big", width=1920, height=1080, memory="cuda", ring_size=16) as big:
+        slot = big.acquire()
+        y = slot.y
+        y.fill(3)
+        big.publish(slot)
+        before = mapped()
+    assert int(y.min()) == 3
+    del y, slot
+    gc.collect()
+    assert mapped() >= before + 40 * 2**20

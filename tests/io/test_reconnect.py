@@ -65,7 +65,7 @@ def test_a_waiting_next_gets_the_next_publisher_s_frame():
     got = []
     thread = threading.Thread(target=lambda: got.append(sub.next()))
     thread.start()
-    until(sub._busy.locked)
+    until(lambda: sub._use() is not None)
     with sub, publisher() as pub:
         publish(pub)
         thread.join()

@@ -173,7 +173,7 @@ def test_two_threads_may_not_wait_at_once():
         got = []
         thread = threading.Thread(target=lambda: got.append(sub.next()))
         thread.start()
-        until(sub._busy.locked)
+        until(lambda: sub._use() is not None)
         for use in (sub.next, sub.latest):
             with pytest.raises(cf.InUseError, match="subscribe once more") as caught:
                 use()
@@ -200,7 +200,7 @@ def test_close_wakes_a_thread_that_waits(waiting):
 
         thread = threading.Thread(target=wait)
         thread.start()
-        until(sub._busy.locked)
+        until(lambda: sub._use() is not None)
         time.sleep(0.02)
         sub.close()
         thread.join()
