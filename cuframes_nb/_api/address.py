@@ -7,13 +7,14 @@ import os
 from pathlib import Path
 
 from cuframes_nb._os.credentials import user_name
-from cuframes_nb._os.listener import somebody_listens
 from cuframes_nb._os.runtime_dir import (
+    MAX_SOCKET_PATH,
     candidate_dirs,
     check_key,
     closed_dirs,
     find_socket,
     list_sockets,
+    somebody_listens,
 )
 from cuframes_nb.errors import (
     AccessDeniedError,
@@ -50,7 +51,7 @@ class Address:
                 f"{source!r}"
             )
         if not isinstance(source, str) or ("/" in source and "://" not in source):
-            self._path = Path(source)
+            self._path = _checked(Path(source))
         elif source.startswith("gst://"):
             raise UnsupportedError(f"{source}: GStreamer publishers cannot be read by this version")
         else:
@@ -84,6 +85,16 @@ class Address:
 
     def __str__(self) -> str:
         return self.key or str(self._path)
+
+
+def _checked(path: Path) -> Path:
+    length = len(os.fsencode(path))
+    if length > MAX_SOCKET_PATH:
+        raise InvalidArgumentError(
+            f"the socket's path {str(path)!r} has {length} bytes, and the kernel allows "
+            f"{MAX_SOCKET_PATH}: give a relative one, or one through a shorter link"
+        )
+    return path
 
 
 def _denied(what: str, closed: list[Path]) -> AccessDeniedError:

@@ -61,6 +61,6 @@ def devices() -> list[DeviceInfo]:
 
 
 def _info(gpu: Gpu) -> DeviceInfo:
-    from cuframes_nb._cuda.devices import uuid_text
+    from cuframes_nb._core.uuids import uuid_text
 
     return DeviceInfo(**{**gpu._asdict(), "uuid": uuid_text(gpu.uuid)})

@@ -6,7 +6,8 @@ import dataclasses
 from pathlib import Path
 
 from cuframes_nb._core.clock import now_ns
-from cuframes_nb._wire.messages import ReadMode, RingDescription, Status
+from cuframes_nb._core.uuids import uuid_text
+from cuframes_nb._wire.messages import Status
 from cuframes_nb.color import ColorSpec
 from cuframes_nb.formats import PixelFormat
 
@@ -100,6 +101,7 @@ def describe(
     now = now_ns()
     ring = status.ring
     layout = ring.layout
+    uuid = ring.arenas[0].device_uuid
     return StreamInfo(
         key=status.key,
         path=path,
@@ -113,7 +115,7 @@ def describe(
         pitches=tuple(plane.pitch for plane in layout.planes),
         memory=ring.arenas[0].kind.label,
         memory_reason=memory_reason,
-        device=uuid_text(ring),
+        device=uuid_text(uuid) if any(uuid) else None,
         completion=ring.completion.name.lower(),
         completion_reason=completion_reason,
         policy=ring.policy.name.lower().replace("_", "-"),
@@ -124,23 +126,9 @@ def describe(
         age_ns=now - status.last_publish_ns if status.last_publish_ns else None,
         uptime_ns=now - status.started_ns if status.started_ns else None,
         subscribers=tuple(
-            SubscriberInfo(s.name, s.pid, s.uid, mode_name(s.mode), s.holds)
+            SubscriberInfo(s.name, s.pid, s.uid, s.mode.name.lower(), s.holds)
             for s in status.subscribers
         )
         if complete
         else None,
     )
-
-
-def mode_name(mode: ReadMode) -> str:
-    """Return ``"newest"`` or ``"strict"``."""
-    return mode.name.lower()
-
-
-def uuid_text(ring: RingDescription) -> str | None:
-    """Return the GPU's UUID as the driver's tools print it, None for host memory."""
-    raw = ring.arenas[0].device_uuid
-    if not any(raw):
-        return None
-    h = raw.hex()
-    return f"GPU-{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"

@@ -145,7 +145,7 @@ class Subscriber:
         # Who uses the subscriber is not noted but seen, so that an interrupt cannot leave it taken.
         self._guard = threading.Lock()
         self._use: Callable[[], _Use | None] = _nothing
-        self._connecting = threading.Lock()
+        self._attempt: Callable[[], _Use | None] = _nothing
         self._closed = False
         self._gone: PublisherGoneError | None = None
         self._last = 0
@@ -216,7 +216,10 @@ class Subscriber:
             self._end(use)
 
     def latest(self) -> Frame | None:
-        """Return the newest frame, seen before or not; None before the first. Does not wait.
+        """Return the newest frame, seen before or not; None before the first.
+
+        Does not wait for one. While the publisher is away it tries to reach it, which may take
+        0.1 s. With ``mode="strict"`` the frames before are passed over for good.
 
         Raises
         ------
@@ -585,7 +588,11 @@ class Subscriber:
     def _connect_again(self, deadline: float) -> None:
         """Try once to reach a publisher that was there before."""
         # An attempt that a cancelled task began may still be under way in its thread.
-        if not self._connecting.acquire(blocking=False):
+        attempt = _Use()
+        with self._guard:
+            if alone := self._attempt() is None:
+                self._attempt = weakref.ref(attempt)
+        if not alone:
             time.sleep(_FIRST_RETRY_SECONDS)
             return
         try:
@@ -594,7 +601,7 @@ class Subscriber:
         except FrameTimeout:
             pass  # it does not answer, which is as good as not being there
         finally:
-            self._connecting.release()
+            self._attempt = _nothing
         if self._closed:
             self._leave()
 

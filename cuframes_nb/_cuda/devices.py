@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from cuframes_nb._core.uuids import uuid_text
 from cuframes_nb._cuda.driver import call, driver, error, function, initialise
 from cuframes_nb.errors import CudaError, DeviceError, InvalidArgumentError
 
@@ -20,7 +21,6 @@ __all__ = [
     "gpu",
     "gpus",
     "select",
-    "uuid_text",
 ]
 
 ENVIRONMENT: Final = "CUFRAMES_DEVICE"
@@ -165,12 +165,6 @@ class Activation:
 
     def __exit__(self, *exc_info: object) -> None:
         self._pop()
-
-
-def uuid_text(uuid: bytes) -> str:
-    """Return a UUID as the driver's tools print it: ``GPU-xxxxxxxx-…``."""
-    h = uuid.hex()
-    return f"GPU-{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
 
 
 def _attribute(device: Any, name: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import grp
-import os
 import pwd
 import socket
 import struct
@@ -14,7 +13,6 @@ __all__ = [
     "Credentials",
     "group_id",
     "group_name",
-    "own_ids",
     "peer_credentials",
     "user_name",
 ]
@@ -78,8 +76,3 @@ def group_id(group: str | int) -> int:
         If there is no group of that name.
     """
     return group if isinstance(group, int) else grp.getgrnam(group).gr_gid
-
-
-def own_ids() -> tuple[int, frozenset[int]]:
-    """Return this process's uid and all of its gids."""
-    return os.geteuid(), frozenset({os.getegid(), *os.getgroups()})

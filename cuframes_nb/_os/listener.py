@@ -11,10 +11,15 @@ from pathlib import Path
 from cuframes_nb._os.credentials import group_name, user_name
 from cuframes_nb._os.forks import close_in_child
 from cuframes_nb._os.packets import PacketSocket
-from cuframes_nb._os.runtime_dir import directory_lock, publisher_dir, socket_path
+from cuframes_nb._os.runtime_dir import (
+    directory_lock,
+    publisher_dir,
+    socket_path,
+    somebody_listens,
+)
 from cuframes_nb.errors import AccessDeniedError, StreamExistsError
 
-__all__ = ["Listener", "somebody_listens"]
+__all__ = ["Listener"]
 
 _BACKLOG = 256
 
@@ -47,7 +52,7 @@ class Listener:
             self._sock.settimeout(0)
             with directory_lock(directory):
                 _make_room(self.path, key)
-                self._bind(gid)
+                self._bind(key, gid)
         except BaseException:
             self._sock.close()
             raise
@@ -84,13 +89,16 @@ class Listener:
     def _abandon(self) -> None:
         self._sock.close()
 
-    def _bind(self, gid: int | None) -> None:
-        # Nobody but the owner can get in between bind and chmod: connecting needs write permission.
-        mask = os.umask(0o177)
+    def _bind(self, key: str, gid: int | None) -> None:
+        # The file gets the socket's mode, less the umask. So nobody but the owner can get in
+        # between bind and chmod: connecting needs write permission.
+        os.fchmod(self._sock.fileno(), 0o600)
         try:
             self._sock.bind(os.fspath(self.path))
-        finally:
-            os.umask(mask)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise _taken(self.path, key) from error
         if gid is not None:
             self._widen(gid)
         info = self.path.lstat()
@@ -125,29 +133,12 @@ def _make_room(path: Path, key: str) -> None:
             f"{user_name(os.geteuid())}: publish under another key, or as that user"
         )
     if somebody_listens(path):
-        raise StreamExistsError(
-            f"stream {key!r} is being published already (at {path}): close that publisher or "
-            f"choose another key"
-        )
+        raise _taken(path, key)
     path.unlink(missing_ok=True)
 
 
-def somebody_listens(path: Path) -> bool:
-    """Whether a live process listens to the socket at `path`.
-
-    Raises
-    ------
-    OSError
-        If that cannot be found out, e.g. ``PermissionError``.
-    """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
-        probe.settimeout(0)
-        try:
-            probe.connect(os.fspath(path))
-        except (ConnectionRefusedError, FileNotFoundError):
-            return False
-        except OSError as error:
-            # EAGAIN: its queue is full; EPROTOTYPE: a socket of another type.
-            if error.errno not in {errno.EAGAIN, errno.EPROTOTYPE}:
-                raise
-    return True
+def _taken(path: Path, key: str) -> StreamExistsError:
+    return StreamExistsError(
+        f"stream {key!r} is being published already (at {path}): close that publisher or choose "
+        f"another key"
+    )

@@ -64,8 +64,12 @@ class Mapping:
         self._pid = os.getpid()
         self.nbytes = nbytes
         self.writable = writable
-        if not inherit:
-            _libc.madvise(address, nbytes, mmap.MADV_DONTFORK)
+        if not inherit and _libc.madvise(address, nbytes, mmap.MADV_DONTFORK):
+            number = ctypes.get_errno()
+            self.close()
+            raise OSError(
+                number, f"keeping {nbytes} bytes from children failed: {os.strerror(number)}"
+            )
 
     @property
     def address(self) -> int:

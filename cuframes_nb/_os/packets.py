@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from cuframes_nb._os.credentials import Credentials, peer_credentials
 from cuframes_nb._os.fds import OwnedFd, close_all
 from cuframes_nb._os.forks import close_in_child
-from cuframes_nb.errors import RemoteProtocolError
+from cuframes_nb.errors import RemoteProtocolError, StreamNotFoundError
 
 __all__ = ["MAX_FDS", "MAX_PACKET", "Packet", "PacketSocket"]
 
@@ -73,6 +73,8 @@ class PacketSocket:
         OSError
             ``FileNotFoundError``, ``ConnectionRefusedError`` (nobody listens), ``PermissionError``,
             or ``BlockingIOError`` when the queue stayed full.
+        StreamNotFoundError
+            If a socket of another type listens there.
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -84,6 +86,13 @@ class PacketSocket:
                     if time.monotonic() >= deadline:
                         raise
                     time.sleep(0.002)
+                except OSError as error:
+                    if error.errno != errno.EPROTOTYPE:
+                        raise
+                    raise StreamNotFoundError(
+                        f"what listens at {os.fspath(path)} is another program's socket (of "
+                        f"another type), and no stream: give a publisher's path, or a key"
+                    ) from error
                 else:
                     return cls(sock)
         except BaseException:
@@ -121,11 +130,14 @@ class PacketSocket:
             If the packet was larger, or had more descriptors, than allowed; all are closed.
         """
         try:
-            data, ancillary, flags, _ = self._sock.recvmsg(
-                MAX_PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC
-            )
+            data, ancillary, flags = self._receive()
         except ConnectionResetError:
-            return None
+            # Told once, and first, if the other side closed with packets unread. What it sent
+            # before is still there.
+            try:
+                data, ancillary, flags = self._receive()
+            except ConnectionResetError:
+                return None
         fds = _owned(ancillary)  # owned before anything below can raise
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             close_all(fds)
@@ -155,12 +167,6 @@ class PacketSocket:
             except BlockingIOError:
                 self._wait(deadline)
 
-    def readable(self) -> bool:
-        """Whether `receive` would return at once."""
-        poller = select.poll()
-        poller.register(self._sock.fileno(), select.POLLIN)
-        return bool(poller.poll(0))
-
     def peer(self) -> Credentials:
         """Return who is at the other end."""
         return peer_credentials(self._sock)
@@ -182,6 +188,12 @@ class PacketSocket:
 
     def _abandon(self) -> None:
         self._sock.close()
+
+    def _receive(self) -> tuple[bytes, list[tuple[int, int, bytes]], int]:
+        data, ancillary, flags, _ = self._sock.recvmsg(
+            MAX_PACKET, _ANCILLARY, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
+        )
+        return data, ancillary, flags
 
     def _wait(self, deadline: float) -> None:
         poller = select.poll()

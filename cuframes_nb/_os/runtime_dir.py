@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
+import socket
 import stat
 import time
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from cuframes_nb.errors import AccessDeniedError, FrameTimeout, InvalidArgumentE
 
 __all__ = [
     "ENVIRONMENT",
+    "MAX_SOCKET_PATH",
     "candidate_dirs",
     "check_key",
     "closed_dirs",
@@ -26,13 +29,14 @@ __all__ = [
     "list_sockets",
     "publisher_dir",
     "socket_path",
+    "somebody_listens",
 ]
 
 ENVIRONMENT: Final = "CUFRAMES_RUNTIME_DIR"
 _SYSTEM_DIR: Final = Path("/run/cuframes")
 _SUFFIX: Final = ".sock"
 _KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_MAX_SOCKET_PATH: Final = 107
+MAX_SOCKET_PATH: Final = 107
 """sizeof(sun_path) - 1, unix(7)."""
 
 
@@ -105,22 +109,26 @@ def socket_path(directory: Path, key: str) -> Path:
     """
     path = directory / f"{check_key(key)}{_SUFFIX}"
     length = len(os.fsencode(path))
-    if length > _MAX_SOCKET_PATH:
+    if length > MAX_SOCKET_PATH:
         raise InvalidArgumentError(
             f"the socket's path {str(path)!r} has {length} bytes, and the kernel allows "
-            f"{_MAX_SOCKET_PATH}: set ${ENVIRONMENT} to a shorter directory or shorten the key"
+            f"{MAX_SOCKET_PATH}: set ${ENVIRONMENT} to a shorter directory or shorten the key"
         )
     return path
 
 
 def find_socket(key: str) -> Path | None:
-    """Return the socket of stream `key` in the first directory that has one, or None."""
+    """Return the socket of stream `key` in the first directory that has a live one, or None.
+
+    If somebody listens to none of several, it is the first.
+    """
+    found = []
     for directory in candidate_dirs():
         path = socket_path(directory, key)
         with contextlib.suppress(OSError):
             if stat.S_ISSOCK(path.stat().st_mode):
-                return path
-    return None
+                found.append(path)
+    return _most_alive(found) if found else None
 
 
 def closed_dirs() -> list[Path]:
@@ -139,15 +147,53 @@ def closed_dirs() -> list[Path]:
 
 
 def list_sockets() -> list[tuple[str, Path]]:
-    """Return key and path of each socket in the directories that may be read, sorted by key."""
-    found: dict[str, Path] = {}
+    """Return key and path of each socket in the directories that may be read, sorted by key.
+
+    Of several with one key, it is the one that `find_socket` returns.
+    """
+    found: dict[str, list[Path]] = {}
     for directory in candidate_dirs():
         with contextlib.suppress(OSError):
             for path in directory.iterdir():
                 key = path.name.removesuffix(_SUFFIX)
                 if key != path.name and _KEY.fullmatch(key) and path.is_socket():
-                    found.setdefault(key, path)
-    return sorted(found.items())
+                    found.setdefault(key, []).append(path)
+    return sorted((key, _most_alive(paths)) for key, paths in found.items())
+
+
+def somebody_listens(path: Path) -> bool:
+    """Whether a live process listens to the socket at `path`.
+
+    Raises
+    ------
+    OSError
+        If that cannot be found out, e.g. ``PermissionError``.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        probe.settimeout(0)
+        try:
+            probe.connect(os.fspath(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError as error:
+            # EAGAIN: its queue is full; EPROTOTYPE: a socket of another type.
+            if error.errno not in {errno.EAGAIN, errno.EPROTOTYPE}:
+                raise
+    return True
+
+
+def _most_alive(paths: list[Path]) -> Path:
+    """Return the first path that somebody listens to, else one where that cannot be found out."""
+    if len(paths) == 1:
+        return paths[0]
+    unknown = []
+    for path in paths:
+        try:
+            if somebody_listens(path):
+                return path
+        except OSError:
+            unknown.append(path)
+    return (unknown or paths)[0]
 
 
 @contextlib.contextmanager
@@ -234,8 +280,14 @@ def _check_owner(path: Path) -> None:
 
 def _widen(path: Path, gid: int) -> None:
     info = path.stat()
-    if info.st_gid == gid and info.st_mode & stat.S_IXGRP:
+    if info.st_mode & (stat.S_IXGRP if info.st_gid == gid else stat.S_IXOTH):
         return
+    if info.st_gid != gid and info.st_mode & stat.S_IRWXG:
+        raise AccessDeniedError(
+            f"{path} is open to group {group_name(info.st_gid)}, whose members would be shut out "
+            f"if it were opened to {group_name(gid)}: publish with the same group, set "
+            f"${ENVIRONMENT} to another directory, or run 'chmod g= {path}' if nobody needs it"
+        )
     try:
         os.chown(path, -1, gid)
         path.chmod(stat.S_IMODE(info.st_mode) | stat.S_IRGRP | stat.S_IXGRP)

@@ -9,7 +9,6 @@ memory that it serves itself (userfaultfd, FUSE) keeps the pipe locked meanwhile
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from typing import Final
 
@@ -44,10 +43,14 @@ class WakeSender:
         return self._sock.fileno()
 
     def wake(self) -> None:
-        """Wake the other side; does nothing if it is gone, or has not looked for a long time."""
+        """Wake the other side; does nothing if that cannot be done.
+
+        So it is if the other side is gone, if it has not looked for a long time, or if the kernel
+        has no memory: it looks again at the next wake-up.
+        """
         try:  # noqa: SIM105  once a frame and subscriber: cheaper than contextlib.suppress
             self._sock.send(b"\0", _SEND)
-        except (BlockingIOError, ConnectionError):
+        except OSError:
             pass
 
     def close(self) -> None:
@@ -93,10 +96,17 @@ class WakeReceiver:
         """Return the descriptor to poll; it stays this object's; -1 when closed."""
         return self._sock.fileno()
 
-    def drain(self) -> None:
-        """Forget the wake-ups so far."""
-        with contextlib.suppress(BlockingIOError, ConnectionError):
-            self._sock.recv(_DRAIN_BYTES, socket.MSG_DONTWAIT)
+    def drain(self) -> bool:
+        """Forget the wake-ups so far; return False if there will be no more.
+
+        Then the sender is gone, and this end stays readable for good: poll it no more.
+        """
+        try:
+            return bool(self._sock.recv(_DRAIN_BYTES, socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return True
+        except ConnectionError:
+            return False
 
     def close(self) -> None:
         """Close this end, once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from cuframes_nb._core.uuids import uuid_text
 from cuframes_nb._cuda import devices
 from cuframes_nb._cuda.completion import RegisteredWords
 from cuframes_nb._cuda.devices import Gpu, activated
@@ -123,7 +124,7 @@ class CudaBackend(Backend):
             wanted, _ = devices.select(device)
             if wanted.uuid != uuid:
                 raise DeviceError(
-                    f"the frames are on GPU {devices.uuid_text(uuid)} ({gpu.name}, ordinal "
+                    f"the frames are on GPU {uuid_text(uuid)} ({gpu.name}, ordinal "
                     f"{gpu.ordinal}), and device={device!r} is another one: subscribe without "
                     f"device= and copy to the other GPU what it needs"
                 )

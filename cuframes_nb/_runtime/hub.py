@@ -14,6 +14,7 @@ from typing import Final
 
 from cuframes_nb._os.credentials import group_name, user_name
 from cuframes_nb._os.fds import OwnedFd, close_all
+from cuframes_nb._os.forks import close_in_child
 from cuframes_nb._os.listener import Listener
 from cuframes_nb._os.packets import PacketSocket
 from cuframes_nb._os.wakeups import WakeReceiver, WakeSender, wake_pair
@@ -131,6 +132,10 @@ class Hub:
             self._thread = threading.Thread(target=self._run, name=f"cuframes-{key}", daemon=True)
             self._thread.start()
             undo.pop_all()
+        close_in_child(self)
+
+    def _abandon(self) -> None:
+        self._selector.close()
 
     @property
     def path(self) -> os.PathLike[str]:
@@ -242,7 +247,7 @@ class Hub:
                 patience = _RETRY_SECONDS if self._has_deadlines() else None
 
     def _watch(
-        self, source: Listener | WakeReceiver | PacketSocket, call: Callable[[], None]
+        self, source: Listener | WakeReceiver | PacketSocket, call: Callable[[], object]
     ) -> None:
         self._selector.register(source.fileno(), selectors.EVENT_READ, call)
 

@@ -65,6 +65,9 @@ class LeaseTable:
         """Return a hold on `slot`, or None if the publisher is writing it."""
         hold = Hold()
         with self._mutex:
+            for other, locked in enumerate(self._locked):
+                if locked:
+                    self._look(other)  # in case a finalizer was interrupted
             self._holds[slot].append(weakref.ref(hold))
             if not self._locked[slot]:
                 self._locked[slot] = True

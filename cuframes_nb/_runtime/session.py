@@ -78,6 +78,7 @@ class Session:
         self.epoch: AttachedEpoch
         self._upcoming: AttachedEpoch | None = None
         self._farewell: str | None = None
+        self._deaf = False
         self._poller = select.poll()
         self._poller.register(sock.fileno(), select.POLLIN)
         self._sock_poller = select.poll()
@@ -112,9 +113,10 @@ class Session:
             return session
 
     @property
-    def filenos(self) -> tuple[int, int]:
+    def filenos(self) -> tuple[int, ...]:
         """Descriptors that become readable when there is something to look at; not the caller's."""
-        return self._wake.fileno(), self._sock.fileno()
+        ours = (self._sock.fileno(),)
+        return ours if self._deaf else (self._wake.fileno(), *ours)
 
     def follow(self) -> None:
         """Take in what the publisher said: a new epoch, for `advance`, or the end.
@@ -171,7 +173,10 @@ class Session:
 
     def drain(self) -> None:
         """Forget the wake-ups so far."""
-        self._wake.drain()
+        if not self._wake.drain() and not self._deaf:
+            # The publisher closed that end alone: polling it any more would never wait.
+            self._deaf = True
+            self._poller.unregister(self._wake.fileno())
 
     @property
     def outdated(self) -> bool:

@@ -53,7 +53,7 @@ class _Pending:
 
 
 class Releaser:
-    """Gives slots back once the GPU has passed their events. One for each GPU, for ever."""
+    """Keeps holds until the GPU has passed their events. One for each GPU, for ever."""
 
     def __init__(self, ordinal: int) -> None:
         self._ordinal = ordinal
@@ -68,10 +68,10 @@ class Releaser:
         """Return how many leases of a table wait for the GPU."""
         return sum(pending.table is table for pending in list(self._waiting))
 
-    def give_back(
+    def keep(
         self, table: LeaseTable, slot: int, hold: Hold | None, streams: dict[int, object | Event]
-    ) -> None:
-        """Give a lease back behind the work queued on `streams`; never waits.
+    ) -> bool:
+        """Keep a hold until the work queued on `streams` is done; never waits.
 
         Parameters
         ----------
@@ -79,12 +79,15 @@ class Releaser:
             The lease.
         streams
             By handle, an event that was recorded already, or whatever keeps the stream alive.
+
+        Returns
+        -------
+        bool
+            False if all of it is done already, and so the hold was not kept.
         """
         try:
             with activated(self._ordinal), relaxed_capture():
-                events = tuple(
-                    event for s, kept in streams.items() if (event := self._mark(s, kept))
-                )
+                marks = [self._mark(stream, kept) for stream, kept in streams.items()]
         except CudaError as error:
             # A stream that was destroyed, or a broken context: wait for the whole GPU instead.
             self._post(_Pending(table, slot, hold, None))
@@ -94,12 +97,11 @@ class Releaser:
                 CuframesWarning,
                 stacklevel=2,
             )
-            return
+            return True
+        events = tuple(mark for mark in marks if mark is not None)
         if events:
             self._post(_Pending(table, slot, hold, events))
-        else:
-            del hold
-            table.settle(slot)
+        return bool(events)
 
     def _post(self, pending: _Pending) -> None:
         self._waiting.add(pending)
@@ -202,5 +204,6 @@ class StreamLease(Lease):
         if sys.is_finalizing() or os.getpid() != self._pid:
             return  # the kernel gives everything back; a forked child has nothing to give
         self.touch()
-        hold, self._hold = self._hold, None
-        releaser(self._ordinal).give_back(self._table, self._slot, hold, self._streams)
+        if not releaser(self._ordinal).keep(self._table, self._slot, self._hold, self._streams):
+            self._hold = None
+            self._table.settle(self._slot)

@@ -39,28 +39,18 @@ class HostPlanes:
         Whether the arrays may be written.
     """
 
-    __slots__ = ("_interfaces", "_layout", "_rows")
+    __slots__ = ("_address", "_interfaces", "_layout", "_rows", "_typestr", "_writable")
 
     device = "cpu"
 
     def __init__(self, address: int, layout: FrameLayout, *, writable: bool) -> None:
-        # The dictionaries never change, so they are made once and not for each frame.
-        typestr = np.dtype(layout.format.dtype).str
-
-        def interface(offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-            return {
-                "version": 3,
-                "typestr": typestr,
-                "data": (address + offset, not writable),
-                "shape": shape,
-                "strides": strides,
-            }
-
+        self._address = address
         self._layout = layout
-        self._interfaces = [interface(p.offset, p.shape, p.strides) for p in layout.planes]
+        self._typestr = np.dtype(layout.format.dtype).str
+        self._writable = writable
+        # The dictionaries never change, so they are made once and not for each frame.
+        self._interfaces = [self._interface(p.offset, p.shape, p.strides) for p in layout.planes]
         self._rows: dict[str, Any] | None = None
-        if layout.rows_shape is not None:
-            self._rows = interface(*rows_geometry(layout))
 
     @property
     def xp(self) -> ModuleType:
@@ -78,5 +68,17 @@ class HostPlanes:
     def rows(self, owner: object) -> NDArray[Any]:
         """Return all planes as one array of rows; the array keeps `owner` alive."""
         if self._rows is None:
-            rows_geometry(self._layout)
-        return np.asarray(_Export(self._rows or {}, owner))
+            offset, shape, strides = rows_geometry(self._layout)  # raises if they are not one
+            self._rows = self._interface(offset, shape, strides)
+        return np.asarray(_Export(self._rows, owner))
+
+    def _interface(
+        self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> dict[str, Any]:
+        return {
+            "version": 3,
+            "typestr": self._typestr,
+            "data": (self._address + offset, not self._writable),
+            "shape": shape,
+            "strides": strides,
+        }

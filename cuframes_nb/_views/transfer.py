@@ -1,4 +1,4 @@
-"""Copies between host and GPU arrays with rows of any pitch: one copy, no staging array."""
+"""Copies from host to GPU arrays with rows of any pitch: one copy, no staging array."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["to_gpu", "to_host"]
+__all__ = ["to_gpu"]
 
 
 def to_gpu(target: Any, source: NDArray[Any]) -> None:
@@ -31,25 +31,6 @@ def to_gpu(target: Any, source: NDArray[Any]) -> None:
             stream.ptr,
         )
         # Pageable memory is staged before the call returns, pinned memory is not.
-        stream.synchronize()
-
-
-def to_host(target: NDArray[Any], source: Any) -> None:
-    """Copy a CuPy array into a NumPy array of the same shape, behind the current stream's work."""
-    if source.strides[1:] != cupy.empty((1, *source.shape[1:]), source.dtype).strides[1:]:
-        source = cupy.ascontiguousarray(source)
-    stream = cupy.cuda.get_current_stream(source.device.id)
-    with source.device:
-        cupy.cuda.runtime.memcpy2DAsync(
-            target.ctypes.data,
-            target.strides[0],
-            source.data.ptr,
-            source.strides[0],
-            _row_bytes(target),
-            target.shape[0],
-            cupy.cuda.runtime.memcpyDeviceToHost,
-            stream.ptr,
-        )
         stream.synchronize()
 
 

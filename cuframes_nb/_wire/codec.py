@@ -383,20 +383,28 @@ def _layout(
 
 
 def _check_extents(ring: RingDescription) -> None:
-    """Check that every slot lies within its arena."""
+    """Check that every slot lies within its arena, and where its components can be addressed."""
     if not ring.arenas or not ring.slots:
         raise RemoteProtocolError("a ring needs at least one arena and one slot")
     need = max(plane.end for plane in ring.layout.planes)
+    itemsize = ring.layout.format.itemsize
     for number, slot in enumerate(ring.slots):
         if slot.arena >= len(ring.arenas):
             raise RemoteProtocolError(
                 f"slot {number} lies in arena {slot.arena} of {len(ring.arenas)}"
             )
         arena = ring.arenas[slot.arena]
-        end = arena.data_offset + slot.offset + need
-        if arena.tiling is Tiling.LINEAR and end > arena.nbytes:
+        if arena.tiling is not Tiling.LINEAR:
+            continue
+        start = arena.data_offset + slot.offset
+        if start + need > arena.nbytes:
             raise RemoteProtocolError(
-                f"slot {number} ends at byte {end} of an arena of {arena.nbytes} bytes"
+                f"slot {number} ends at byte {start + need} of an arena of {arena.nbytes} bytes"
+            )
+        if start % itemsize:
+            raise RemoteProtocolError(
+                f"slot {number} begins at byte {start}, and {ring.layout.format} needs a multiple "
+                f"of {itemsize}"
             )
 
 

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from cuframes_nb._os import listener as module
 from cuframes_nb._os.listener import Listener
 from cuframes_nb._os.packets import PacketSocket
 from cuframes_nb.errors import AccessDeniedError, StreamExistsError
@@ -69,13 +70,17 @@ def test_a_socket_is_its_owners_alone(listener, path):
     assert mode(path.parent) == 0o700
 
 
-def test_the_umask_is_as_it_was():
-    before = os.umask(0o002)
+def test_so_it_is_from_the_first_and_whatever_the_umask(path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Listener, "_widen", lambda self, _: seen.append(mode(self.path)))
+    path.parent.chmod(0o750)
+    before = os.umask(0)
     try:
-        Listener("cam1").close()
-        assert os.umask(0o002) == 0o002
+        Listener("cam1", path.parent.stat().st_gid).close()
+        assert os.umask(0) == 0
     finally:
         os.umask(before)
+    assert seen == [0o600]
 
 
 @as_root
@@ -197,6 +202,17 @@ def test_of_many_that_start_at_once_one_wins(path):
 
 
 # --- The end --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def late(path, monkeypatch):
+    """Another comes between the look and the bind, without the lock."""
+    monkeypatch.setattr(module, "_make_room", lambda *_: leave_socket(path))
+
+
+def test_who_comes_too_late_is_told_so(path, late):
+    with pytest.raises(StreamExistsError, match="published already"):
+        Listener("cam1")
 
 
 def test_closing_is_idempotent_and_frees_the_name(listener, path):

@@ -1,11 +1,14 @@
 """Mappings have one owner, keep no descriptor, and are not inherited unless asked for."""
 
+import ctypes
+import errno
 import gc
 import os
 from pathlib import Path
 
 import pytest
 
+from cuframes_nb._os import mapping as it
 from cuframes_nb._os.fds import OwnedFd
 from cuframes_nb._os.mapping import Mapping
 from cuframes_nb._os.memfd import create_sealed
@@ -91,6 +94,30 @@ def test_what_cannot_be_mapped_raises_and_leaves_nothing(memory):
     fd.close()
     with pytest.raises(ClosedError):
         Mapping(fd, NBYTES, writable=False)
+
+
+def test_one_that_children_would_keep_is_not_made(memory, monkeypatch):
+    fd, _ = memory
+    addresses = []
+
+    class Libc:
+        """Advice is refused."""
+
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+        def madvise(self, address, *args):
+            addresses.append(address)
+            ctypes.set_errno(errno.ENOMEM)
+            return -1
+
+    real = it._libc
+    monkeypatch.setattr(it, "_libc", Libc())
+    with pytest.raises(OSError, match="Cannot allocate") as caught:
+        Mapping(fd, NBYTES, writable=False)
+    assert caught.value.errno == errno.ENOMEM
+    assert not is_mapped(addresses[0])
+    Mapping(fd, NBYTES, writable=False, inherit=True).close()
 
 
 @pytest.mark.parametrize("inherit", [False, True])

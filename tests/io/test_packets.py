@@ -13,7 +13,7 @@ import pytest
 
 from cuframes_nb._os.fds import OwnedFd, close_all
 from cuframes_nb._os.packets import MAX_FDS, MAX_PACKET, Packet, PacketSocket
-from cuframes_nb.errors import RemoteProtocolError
+from cuframes_nb.errors import RemoteProtocolError, StreamNotFoundError
 
 
 @pytest.fixture
@@ -233,11 +233,9 @@ def test_a_socket_that_was_made_to_block_does_not_either(pair):
 
 def test_waiting_ends_with_a_packet_the_end_or_the_time(pair):
     a, b = pair
-    assert not b.readable()
     with pytest.raises(TimeoutError):
         b.receive_within(time.monotonic())
     a.send(b"x")
-    assert b.readable()
     assert b.receive_within(soon()) == Packet(b"x", ())
     a.close()
     assert b.receive_within(soon()) is None
@@ -308,3 +306,31 @@ def test_a_connection_works_and_a_forked_child_has_none(runtime_dir):
 
 def test_room_for_descriptors_is_what_the_kernel_writes():
     assert socket.CMSG_SPACE(MAX_FDS * array.array("i").itemsize) < 4096
+
+
+def test_what_was_sent_before_a_close_with_unread_packets_is_received(pair):
+    # The kernel tells of the reset first, and once.
+    a, b = pair
+    b.send(b"not read")
+    a.send(b"one")
+    a.send(b"two")
+    a.close()
+    assert [b.receive().data, b.receive().data] == [b"one", b"two"]
+    assert b.receive() is None
+    assert b.receive() is None
+
+
+def test_a_reset_and_nothing_else_is_an_end(pair):
+    a, b = pair
+    b.send(b"not read")
+    a.close()
+    assert b.receive() is None
+
+
+def test_another_type_of_socket_is_no_stream(runtime_dir):
+    path = runtime_dir / "x.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.bind(str(path))
+        sock.listen()
+        with pytest.raises(StreamNotFoundError, match="of another type"):
+            PacketSocket.connect(path, soon())

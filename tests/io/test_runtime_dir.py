@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cuframes_nb._os import runtime_dir as it
+from cuframes_nb._os.listener import Listener
 from cuframes_nb._os.runtime_dir import (
     candidate_dirs,
     check_key,
@@ -169,6 +170,24 @@ def test_a_group_that_one_may_not_let_in_is_an_error(chosen, monkeypatch):
         publisher_dir(OTHER_GID)
 
 
+@as_root
+def test_a_group_that_is_let_in_already_is_not_shut_out(chosen):
+    publisher_dir(OTHER_GID)
+    with pytest.raises(
+        AccessDeniedError, match=rf"open to group {OTHER_GID}.*CUFRAMES_RUNTIME_DIR"
+    ):
+        publisher_dir(OTHER_GID + 1)
+    assert (mode(chosen), chosen.stat().st_gid) == (0o750, OTHER_GID)
+
+
+@as_root
+def test_one_that_everybody_may_enter_stays_as_it_is(chosen):
+    publisher_dir().chmod(0o755)
+    before = chosen.stat()
+    assert publisher_dir(OTHER_GID) == chosen
+    assert (mode(chosen), chosen.stat().st_gid) == (0o755, before.st_gid)
+
+
 # --- Keys and sockets -----------------------------------------------------------------------------
 
 
@@ -226,6 +245,32 @@ def test_streams_are_found_in_the_first_directory_that_has_them(places):
     assert found["cam1"] == places / "run/cuframes/cam1.sock"
 
 
+def test_a_live_stream_goes_before_a_dead_one_s_socket(places):
+    put_socket(places / "run/cuframes/cam1.sock")
+    live = places / "xdg/cuframes/cam1.sock"
+    live.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.bind(str(live))
+        sock.listen()
+        assert find_socket("cam1") == live
+        assert list_sockets() == [("cam1", live)]
+    assert find_socket("cam1") == places / "run/cuframes/cam1.sock"
+
+
+def test_one_that_tells_nothing_goes_before_a_dead_one(places, monkeypatch):
+    dead, closed = places / "run/cuframes/cam1.sock", places / "xdg/cuframes/cam1.sock"
+    put_socket(dead)
+    put_socket(closed)
+
+    def listens(path):
+        if path == closed:
+            raise PermissionError(13, "Permission denied")
+        return False
+
+    monkeypatch.setattr(it, "somebody_listens", listens)
+    assert find_socket("cam1") == closed
+
+
 def test_what_is_no_stream_is_not_listed(runtime_dir):
     put_socket(runtime_dir / "cam1.sock")
     put_socket(runtime_dir / "other")
@@ -256,6 +301,25 @@ def test_nobody_who_may_only_look_into_the_directory_can_hold_it(runtime_dir):
         pass
     (lock,) = runtime_dir.iterdir()
     assert lock.stat().st_mode & 0o777 == 0o600
+
+
+@as_root
+def test_one_that_may_not_be_written_to_is_an_error(runtime_dir):
+    runtime_dir.chmod(0o755)
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            os.setegid(OTHER_GID)
+            os.seteuid(OTHER_UID)
+            try:
+                Listener("cam1")
+            except AccessDeniedError as error:
+                says = f"{OTHER_UID}) may not write to {runtime_dir}"
+                status = 0 if says in str(error) and "CUFRAMES_RUNTIME_DIR" in str(error) else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_who_waits_gets_it(runtime_dir):

@@ -1,5 +1,6 @@
 """The reading end: next, latest, iteration, waiting, one thread at a time."""
 
+import socket
 import threading
 import time
 from pathlib import Path
@@ -21,7 +22,7 @@ def test_a_stream_is_found_by_key_address_and_path():
 
 
 def test_an_unknown_stream_lists_the_others(runtime_dir):
-    with pytest.raises(cf.StreamNotFoundError, match="no stream is there") as caught:
+    with pytest.raises(cf.StreamNotFoundError, match="no other is there either") as caught:
         cf.subscribe("cam", timeout=0)
     assert str(runtime_dir) in str(caught.value)
     assert caught.value.code == "not-found"
@@ -39,7 +40,10 @@ def test_an_unknown_stream_lists_the_others(runtime_dir):
 @pytest.mark.parametrize(
     ("source", "error"),
     [
-        ("a/b", cf.InvalidArgumentError),
+        ("a/b", cf.StreamNotFoundError),
+        ("cuframes://a/b", cf.InvalidArgumentError),
+        ("x/" * 60, cf.InvalidArgumentError),
+        (Path("/" + "x" * 120), cf.InvalidArgumentError),
         ("", cf.InvalidArgumentError),
         (7, cf.InvalidArgumentError),
         ("gst:///tmp/x", cf.UnsupportedError),
@@ -48,6 +52,16 @@ def test_an_unknown_stream_lists_the_others(runtime_dir):
 def test_what_is_no_address_is_refused(source, error):
     with pytest.raises(error):
         cf.subscribe(source, timeout=0)
+
+
+def test_another_program_s_socket_is_no_stream(runtime_dir):
+    path = runtime_dir / "other.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.bind(str(path))
+        sock.listen()
+        for source in (path, "other"):
+            with pytest.raises(cf.StreamNotFoundError, match="another program's socket"):
+                cf.subscribe(source, timeout=0)
 
 
 def test_an_unknown_mode_is_refused():
@@ -85,7 +99,7 @@ def test_names_are_cut_to_what_the_wire_holds():
 
 def test_next_gives_the_newest_and_each_frame_once():
     with publisher() as pub, cf.subscribe("cam") as sub:
-        with pytest.raises(cf.FrameTimeout, match="no new frame came within 0"):
+        with pytest.raises(cf.FrameTimeout, match="no new frame of stream 'cam' came within 0 s"):
             sub.next(timeout=0)
         publish(pub, 3)
         assert sub.next(timeout=0).seq == 3

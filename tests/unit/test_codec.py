@@ -69,11 +69,11 @@ def layouts(draw):
 
 
 @st.composite
-def arenas(draw, least):
-    """Draw an arena with at least `least` bytes behind its data offset."""
+def arenas(draw, least, step):
+    """Draw an arena with at least `least` bytes behind its data offset, a multiple of `step`."""
     kind = draw(st.sampled_from(MemoryKind))
     tilings = Tiling if kind is MemoryKind.VULKAN else [Tiling.LINEAR]
-    data_offset = draw(st.integers(0, 2**20))
+    data_offset = draw(st.integers(0, 2**20 // step)) * step
     return ArenaDescription(
         kind,
         data_offset + least + draw(st.integers(0, 10) | st.integers(0, 2**40)),
@@ -90,7 +90,9 @@ def rings(draw):
     layout = draw(layouts())
     need = max(plane.end for plane in layout.planes)
     count = draw(st.integers(1, 3) | st.integers(1, MAX_ARENAS))
-    places = st.builds(SlotPlace, st.integers(0, count - 1), st.integers(0, 2**36))
+    step = layout.format.itemsize
+    offsets = st.integers(0, 2**36 // step).map(lambda n: n * step)
+    places = st.builds(SlotPlace, st.integers(0, count - 1), offsets)
     slots = tuple(draw(st.lists(places, min_size=1, max_size=MAX_SLOTS)))
     least = [max((s.offset for s in slots if s.arena == n), default=0) + need for n in range(count)]
     return RingDescription(
@@ -99,7 +101,7 @@ def rings(draw):
         draw(st.floats(0, 1e6, exclude_max=True)),
         draw(st.sampled_from(Policy)),
         draw(st.sampled_from(Completion)),
-        tuple(draw(arenas(nbytes)) for nbytes in least),
+        tuple(draw(arenas(nbytes, step)) for nbytes in least),
         slots,
     )
 
@@ -379,6 +381,22 @@ def test_a_slot_may_end_with_its_arena_and_not_a_byte_later():
         assert decode(packet, fds).ring.arenas == (arena,)
         packet, fds = epoch_with(arenas=(arena,), slots=(SlotPlace(0, 1),))
         assert decoded(packet, fds) is None
+
+
+@pytest.mark.parametrize(("data_offset", "offset"), [(1, 0), (0, 1), (64, 8193)])
+def test_a_slot_of_16_bit_components_at_an_odd_byte_is_refused(data_offset, offset):
+    layout = FrameLayout.make(PixelFormat.P010, 64, 32)
+    arena = ArenaDescription(MemoryKind.HOST, 2**20, data_offset=data_offset)
+    changes = {"arenas": (arena,), "slots": (SlotPlace(0, offset),)}
+    decode(*epoch_with(layout=FrameLayout.make(PixelFormat.NV12, 64, 32), **changes))
+    with pytest.raises(RemoteProtocolError, match=r"slot 0 begins at byte .* a multiple of 2"):
+        decode(*epoch_with(layout=layout, **changes))
+
+
+def test_what_adds_up_to_an_even_byte_is_accepted():
+    arena = ArenaDescription(MemoryKind.HOST, 2**20, data_offset=1)
+    layout = FrameLayout.make(PixelFormat.P010, 64, 32)
+    decode(*epoch_with(layout=layout, arenas=(arena,), slots=(SlotPlace(0, 1),)))
 
 
 def test_only_vulkan_memory_may_be_tiled():
