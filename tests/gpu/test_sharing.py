@@ -630,7 +630,11 @@ def read_in_namespaces(link, options):
 
 
 @pytest.mark.parametrize(
-    "options", [["--pid", "--fork"], ["--pid", "--ipc", "--net", "--mount", "--uts", "--fork"]]
+    "options",
+    [
+        ["--pid", "--fork", "--mount-proc"],
+        ["--pid", "--ipc", "--net", "--mount", "--uts", "--fork", "--mount-proc"],
+    ],
 )
 def test_namespaces_need_not_be_shared(pub, options):
     try:

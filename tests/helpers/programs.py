@@ -434,7 +434,7 @@ def fork_with_everything(link):
         if (y != 1).any() or not (used.y == 1).all():
             bad.append("the pixels are not there")
         bad += [f"inherited {what}" for what in ours & open_fds() if "cuframes" in what[1]]
-        for close in (frame.release, slot.__del__, sub.close, pub.close, sub.close):
+        for close in (frame.release, sub.close, pub.close, sub.close):
             close()
         with frames.publisher("other") as mine, cf.subscribe("other") as theirs:
             frames.publish(mine)
