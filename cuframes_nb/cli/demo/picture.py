@@ -182,7 +182,7 @@ def _facts(pen: _Pen, facts: Facts) -> None:
         ("pts", f"{facts.pts_s:.3f} s on CLOCK_MONOTONIC"),
         ("age", f"{facts.age_ms:.2f} ms after it was due"),
         ("rate", f"{facts.fps:.1f} fps, {facts.skipped} skipped, {facts.dropped} dropped"),
-        ("memory", f"{facts.memory}, 0 copies"),
+        ("memory", facts.memory),
     )
     for index, (name, value) in enumerate(rows):
         y = 88 + 22 * index
