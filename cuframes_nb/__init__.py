@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from cuframes_nb._api.publisher import Publisher
     from cuframes_nb._api.slot import WritableSlot
     from cuframes_nb._api.streams import list_streams
-    from cuframes_nb._api.subscriber import Subscriber, subscribe
+    from cuframes_nb._api.subscribe import subscribe
+    from cuframes_nb._api.subscriber import Subscriber
     from cuframes_nb._core.clock import now_ns
     from cuframes_nb._core.stats import PublisherStats, SubscriberStats
     from cuframes_nb.color import ColorSpec
@@ -110,7 +111,7 @@ _HOMES = {
     "devices": "_api.devices",
     "list_streams": "_api.streams",
     "now_ns": "_core.clock",
-    "subscribe": "_api.subscriber",
+    "subscribe": "_api.subscribe",
 }
 """Where each public name is defined; those not listed are in ``errors``."""
 

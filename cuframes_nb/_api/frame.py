@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from types import ModuleType, TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from cuframes_nb._api.slot import _check_chroma
 from cuframes_nb._core.clock import now_ns
@@ -253,6 +253,20 @@ class Frame:
         self._planes = None
         if lease is not None:
             lease.touch()
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
+        """Refuse: a frame is several arrays, and which of them is meant cannot be guessed.
+
+        Raises
+        ------
+        TypeError
+            Always; NumPy would otherwise make an array of one object.
+        """
+        del dtype, copy
+        raise TypeError(
+            f"a frame of format {self.format} is no array: take frame.y, frame.planes, frame.array "
+            f"or frame.rgb()"
+        )
 
     def __enter__(self) -> Self:
         self._source()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import threading
 import time
@@ -12,19 +11,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from cuframes_nb._api.config import StreamConfig, group_number, policy_named, timestamp
 from cuframes_nb._api.info import StreamInfo, describe
 from cuframes_nb._api.ingest import copy_into
 from cuframes_nb._api.slot import WritableSlot
 from cuframes_nb._core.clock import now_ns
 from cuframes_nb._core.stats import PublisherStats
-from cuframes_nb._os.credentials import group_id
 from cuframes_nb._os.forks import check_process
 from cuframes_nb._os.runtime_dir import check_key
 from cuframes_nb._runtime.hub import Hub
 from cuframes_nb._runtime.ring import Ring
 from cuframes_nb._runtime.select import publisher_backend
 from cuframes_nb._wire.control import RingState
-from cuframes_nb._wire.messages import MAX_SLOTS, Policy
+from cuframes_nb._wire.messages import Policy
 from cuframes_nb.color import ColorSpec
 from cuframes_nb.errors import (
     ClosedError,
@@ -32,11 +31,9 @@ from cuframes_nb.errors import (
     InvalidArgumentError,
     RingFullError,
 )
-from cuframes_nb.formats import FrameLayout, PixelFormat
+from cuframes_nb.formats import FrameLayout
 
 __all__ = ["Publisher"]
-
-_POLICIES: Final = {"drop-oldest": Policy.DROP_OLDEST, "strict-wait": Policy.STRICT_WAIT}
 
 _LOOK_AGAIN_SECONDS: Final = 0.001
 """A lease that ends makes no sound, so a waiting publisher looks again this often."""
@@ -120,23 +117,12 @@ class Publisher:
     ) -> None:
         self.key = check_key(key)
         self._pid = os.getpid()
-        self._config: dict[str, Any] = {
-            "width": width,
-            "height": height,
-            "format": format,
-            "ring_size": ring_size,
-            "fps": fps,
-            "color": color,
-            "pitch": pitch,
-        }
-        self._policy = _policy(policy)
-        gid = _gid(group)
+        self._config = StreamConfig(width, height, format, ring_size, fps, color, pitch)
+        self._policy = policy_named(policy)
+        gid = group_number(group)
         started_ns = now_ns()
-        # Checked before any memory is taken.
-        _check_ring(fps, ring_size)
-        FrameLayout.make(format, width, height, pitch=pitch)
         self._backend = publisher_backend(memory, device)
-        self._ring = self._make_ring(epoch=1)
+        self._ring = self._make_ring(self._config, epoch=1)
         try:
             self._hub = Hub(key, gid, self._ring, started_ns)
         except BaseException:
@@ -214,7 +200,7 @@ class Publisher:
             If the slot is another publisher's, or the time is no 64-bit whole number.
         """
         self._check_process()
-        pts = _timestamp(slot.pts_ns if pts_ns is None else pts_ns)
+        pts = timestamp(slot.pts_ns if pts_ns is None else pts_ns)
         with self._mutex:
             self._check_slot(slot)
             record = self._ring.publish(slot._index, pts, stream)  # noqa: SLF001
@@ -246,7 +232,12 @@ class Publisher:
             self._discarded += 1
 
     def write(
-        self, frame: Any, pts_ns: int | None = None, *, timeout: float | None = None
+        self,
+        frame: Any,
+        pts_ns: int | None = None,
+        *,
+        timeout: float | None = None,
+        stream: object | None = None,
     ) -> int | None:
         """Copy a frame into a slot and publish it: one copy.
 
@@ -261,6 +252,9 @@ class Publisher:
             As `publish`.
         timeout
             As `acquire`.
+        stream
+            CUDA stream to copy on, behind the work that is queued there; by default CuPy's current
+            stream. Ignored for host memory.
 
         Returns
         -------
@@ -278,7 +272,7 @@ class Publisher:
             slot = self.acquire(timeout)
         except RingFullError:
             return None
-        with slot:
+        with self._backend.on_stream(stream), slot:
             slot.pts_ns = pts_ns
             copy_into(slot.planes, slot._ring.description, frame, self._backend)  # noqa: SLF001
             return self.publish(slot)
@@ -308,30 +302,21 @@ class Publisher:
         OSError, CudaError
             If there is no memory; nothing was changed.
         """
-        given = {
-            "width": width,
-            "height": height,
-            "format": format,
-            "ring_size": ring_size,
-            "fps": fps,
-            "color": color,
-        }
         self._check_process()
         with self._mutex:
             self._check_open()
             self._take_back()
-            before = self._config
-            self._config = {
-                **before,
-                **{name: value for name, value in given.items() if value is not None},
-                "pitch": pitch,
-            }
-            try:
-                new = self._make_ring(self._ring.epoch + 1, self._ring)
-            except BaseException:
-                self._config = before
-                raise
-            self._ring = new
+            config = self._config.changed(
+                width=width,
+                height=height,
+                format=format,
+                ring_size=ring_size,
+                fps=fps,
+                color=color,
+                pitch=pitch,
+            )
+            new = self._make_ring(config, self._ring.epoch + 1, self._ring)
+            self._config, self._ring = config, new
             self._hub.change_ring(new).close(RingState.SUPERSEDED)
 
     @property
@@ -416,21 +401,15 @@ class Publisher:
 
     # --- Inside -----------------------------------------------------------------------------------
 
-    def _make_ring(self, epoch: int, before: Ring | None = None) -> Ring:
-        config = self._config
-        layout = FrameLayout.make(
-            config["format"], config["width"], config["height"], pitch=config["pitch"]
-        )
-        _check_ring(config["fps"], config["ring_size"])
-        color = config["color"] or ColorSpec.assume(layout.height, yuv=layout.format.is_yuv)
-        _check_color(layout.format, color)
+    def _make_ring(self, config: StreamConfig, epoch: int, before: Ring | None = None) -> Ring:
+        layout = config.layout()
         return Ring(
             self._backend,
             layout=layout,
-            color=color,
-            fps=float(config["fps"]),
+            color=config.color_spec(layout),
+            fps=float(config.fps),
             policy=self._policy,
-            slots=config["ring_size"],
+            slots=config.ring_size,
             epoch=epoch,
             before=before,
         )
@@ -519,52 +498,3 @@ def _close(hub: Hub, pid: int) -> None:
         hub.close("its publisher ended it")
     finally:
         hub.ring.close(RingState.CLOSED)
-
-
-def _timestamp(value: Any) -> int | None:
-    """Return a presentation time that the wire can carry: a signed 64-bit number."""
-    if value is None:
-        return None
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = 1 << 63
-    if not -(1 << 63) <= number < 1 << 63:
-        raise InvalidArgumentError(
-            f"pts_ns is {value!r}; it must be a whole number of nanoseconds of 64 bits"
-        )
-    return number
-
-
-def _policy(name: str) -> Policy:
-    try:
-        return _POLICIES[name]
-    except KeyError:
-        raise InvalidArgumentError(
-            f"policy {name!r} is not known; use one of {', '.join(_POLICIES)}"
-        ) from None
-
-
-def _gid(group: str | int | None) -> int | None:
-    if group is None:
-        return None
-    try:
-        return group_id(group)
-    except LookupError:
-        raise InvalidArgumentError(f"there is no group {group!r} on this machine") from None
-
-
-def _check_ring(fps: Any, ring_size: Any) -> None:
-    if not isinstance(ring_size, int) or not 2 <= ring_size <= MAX_SLOTS:
-        raise InvalidArgumentError(
-            f"ring_size is {ring_size!r}; it must be between 2 and {MAX_SLOTS} slots"
-        )
-    if not isinstance(fps, int | float) or not 0 <= fps < 1e6:
-        raise InvalidArgumentError(f"fps is {fps!r}; it must be 0 (unknown) or a positive rate")
-
-
-def _check_color(format_: PixelFormat, color: ColorSpec) -> None:
-    if format_.is_yuv == (color.matrix == "rgb"):
-        raise InvalidArgumentError(
-            f"colour matrix {color.matrix!r} does not go with format {format_}"
-        )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final
 
 from cuframes_nb._api.info import StreamInfo, describe
@@ -15,6 +17,7 @@ from cuframes_nb.errors import CuframesError
 __all__ = ["list_streams"]
 
 _PATIENCE_SECONDS: Final = 1.0
+_MOST_AT_ONCE: Final = 64
 
 
 def list_streams(*, trusted_uids: Collection[int] = ()) -> list[StreamInfo]:
@@ -27,9 +30,16 @@ def list_streams(*, trusted_uids: Collection[int] = ()) -> list[StreamInfo]:
     trusted_uids
         As for :func:`subscribe`.
     """
-    found = []
-    for _, path in list_sockets():
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+
+    def ask(path: Path) -> StreamInfo | None:
         with contextlib.suppress(OSError, CuframesError):
-            status = ask_status(path, trusted_uids, time.monotonic() + _PATIENCE_SECONDS)
-            found.append(describe(status, path))
-    return found
+            return describe(ask_status(path, trusted_uids, deadline), path)
+        return None
+
+    paths = [path for _, path in list_sockets()]
+    if not paths:
+        return []
+    # All at once: one that is stopped must not make the others wait.
+    with ThreadPoolExecutor(min(len(paths), _MOST_AT_ONCE)) as pool:
+        return [info for info in pool.map(ask, paths) if info is not None]

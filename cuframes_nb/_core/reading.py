@@ -7,8 +7,6 @@ from typing import Final
 
 __all__ = ["completion_waits", "lease_limit", "newest_complete", "oldest_after", "unfinished_after"]
 
-_SPINS: Final = 100
-"""Looks without sleeping, about 30 us in all: as long as a sleep takes to return."""
 _SHORTEST_S: Final = 50e-6
 _LONGEST_S: Final = 500e-6
 
@@ -17,6 +15,12 @@ def newest_complete(
     seqs: Sequence[int], completions: Sequence[int], after: int
 ) -> tuple[int, int] | None:
     """Return slot and sequence number of the newest complete frame newer than `after`, or None."""
+    best = max(seqs)
+    if best <= after:
+        return None
+    where = seqs.index(best)
+    if completions[where] == best:
+        return where, best  # as nearly always
     best, where = after, -1
     for slot, seq in enumerate(seqs):
         if seq > best and completions[slot] == seq:
@@ -52,9 +56,11 @@ def lease_limit(slots: int) -> int:
 
 
 def completion_waits() -> Iterator[float]:
-    """Yield how long to wait before each look at a completion word, in seconds."""
-    for _ in range(_SPINS):
-        yield 0.0
+    """Yield how long to sleep between looks at completion words, in seconds.
+
+    The first is 0: then it is worth while to look without sleeping.
+    """
+    yield 0.0
     wait = _SHORTEST_S
     while True:
         yield wait

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import contextlib
+from contextlib import AbstractContextManager
 from typing import Any
 
 from cuframes_nb._memory.arena import Arena
@@ -106,3 +108,8 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def copy_in(self, target: Any, source: Any) -> None:
         """Copy `source`, on whatever memory, into `target`, an array of this backend."""
+
+    def on_stream(self, stream: object | None) -> AbstractContextManager[object]:
+        """Make a stream current for a block; None leaves it as it is, host memory has none."""
+        del stream
+        return contextlib.nullcontext()

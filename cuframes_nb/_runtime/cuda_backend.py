@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Self
 
 from cuframes_nb._core.uuids import uuid_text
@@ -176,8 +178,10 @@ class CudaBackend(Backend):
     def to_own(self, array: Any) -> Any:
         import cupy
 
+        from cuframes_nb._views.transfer import to_this_gpu
+
         with cupy.cuda.Device(self.gpu.ordinal):
-            return cupy.asarray(array)
+            return to_this_gpu(cupy.asarray(array))
 
     def copy_in(self, target: Any, source: Any) -> None:
         import numpy as np
@@ -189,9 +193,23 @@ class CudaBackend(Backend):
             return
         import cupy
 
+        from cuframes_nb._views.transfer import to_this_gpu
+
         # On the slot's GPU, whichever is current: completion is told on that one's stream.
         with cupy.cuda.Device(self.gpu.ordinal):
-            target[...] = source
+            target[...] = to_this_gpu(source)
+
+    @contextlib.contextmanager
+    def on_stream(self, stream: object | None) -> Iterator[None]:
+        if stream is None:
+            yield
+            return
+        import cupy
+
+        from cuframes_nb._views.cuda import as_cupy_stream
+
+        with cupy.cuda.Device(self.gpu.ordinal), as_cupy_stream(stream):
+            yield
 
 
 def _handle(stream: object | None, ordinal: int) -> int:

@@ -59,15 +59,16 @@ class LeaseTable:
     @property
     def held(self) -> int:
         """How many slots are leased."""
-        return sum(self._locked)
+        return self._locked.count(True)
 
     def take(self, slot: int) -> Hold | None:
         """Return a hold on `slot`, or None if the publisher is writing it."""
         hold = Hold()
         with self._mutex:
-            for other, locked in enumerate(self._locked):
-                if locked:
-                    self._look(other)  # in case a finalizer was interrupted
+            if True in self._locked:
+                for other, locked in enumerate(self._locked):
+                    if locked:
+                        self._look(other)  # in case a finalizer was interrupted
             self._holds[slot].append(weakref.ref(hold))
             if not self._locked[slot]:
                 self._locked[slot] = True

@@ -55,12 +55,19 @@ def subscriber_backend(description: ArenaDescription, device: str | int | None) 
 
     Raises
     ------
+    InvalidArgumentError
+        If a `device` is named for host memory.
     DeviceError
         If the GPU that holds it is not here, hidden, or another than the one asked for.
     UnsupportedError
         If this version cannot map that kind.
     """
     if description.kind is MemoryKind.HOST:
+        if device is not None:
+            raise InvalidArgumentError(
+                f"the frames are in host memory, which has no device, but device={device!r} was "
+                f"given: subscribe without device= and copy to the GPU what it needs"
+            )
         return HostBackend("the publisher's choice")
     if description.kind is MemoryKind.CUDA_VMM:
         from cuframes_nb._runtime.cuda_backend import CudaBackend

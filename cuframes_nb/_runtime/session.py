@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -169,6 +170,26 @@ class Session:
             True if nothing but a wake-up came: then there is nothing to `follow`.
         """
         events = self._poller.poll(None if seconds is None else max(0.0, seconds) * 1000)
+        return events == self._only_woken
+
+    def watch(self, after: int, sleep: float, spin: float) -> bool:
+        """Wait like `wait` for `sleep` seconds, then look without sleeping for `spin` seconds.
+
+        Returns
+        -------
+        bool
+            True if nothing but a wake-up, or a frame newer than `after`, came.
+        """
+        whole_ms = int(sleep * 1000)  # poll() would round up
+        events = self._poller.poll(whole_ms)
+        if not events:
+            time.sleep(max(0.0, sleep - whole_ms / 1000))
+        end = time.monotonic() + spin
+        seqs = self.epoch.control.seqs
+        while not events and time.monotonic() < end:
+            if max(seqs()) > after:
+                return True
+            events = self._poller.poll(0)  # lets other threads run, too
         return events == self._only_woken
 
     def drain(self) -> None:

@@ -8,7 +8,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["to_gpu"]
+__all__ = ["to_gpu", "to_this_gpu"]
 
 
 def to_gpu(target: Any, source: NDArray[Any]) -> None:
@@ -32,6 +32,27 @@ def to_gpu(target: Any, source: NDArray[Any]) -> None:
         )
         # Pageable memory is staged before the call returns, pinned memory is not.
         stream.synchronize()
+
+
+def to_this_gpu(source: Any) -> Any:
+    """Return a CuPy array on the current GPU: `source`, or a copy if it is on another one.
+
+    The copy is made on this GPU's current stream, behind what is queued on the other's; what is
+    queued there later, which may use the memory again, waits for it.
+    """
+    here = cupy.cuda.Device()
+    if source.device == here:
+        return source
+    stream = cupy.cuda.get_current_stream()
+    with source.device:
+        theirs = cupy.cuda.get_current_stream()
+        written = theirs.record()
+    stream.wait_event(written)
+    copy = cupy.array(source)
+    read = stream.record()
+    with source.device:
+        theirs.wait_event(read)
+    return copy
 
 
 def _rows(array: NDArray[Any]) -> NDArray[Any]:

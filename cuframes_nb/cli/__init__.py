@@ -44,14 +44,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 if it went well, 1 after an error (told in one line on stderr), 130 after Ctrl-C.
+        0 if it went well, 1 after an error (told in one line on stderr), 130 after Ctrl-C. Without
+        a command it shows the help.
 
     Raises
     ------
     SystemExit
         With 2 if the arguments are wrong, with 0 after ``--help``.
     """
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.run is None:
+        parser.print_help()
+        return 0
     try:
         return int(args.run(args))
     except KeyboardInterrupt:
@@ -79,7 +84,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=cuframes_nb.__version__)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parser.set_defaults(run=None)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for command in (demo, bench):
         command.add_parser(commands)
     return parser

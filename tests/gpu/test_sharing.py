@@ -361,6 +361,31 @@ def test_write_takes_frames_from_any_memory(pub, source):
                 assert (cp.asnumpy(frame.array) == rows).all()
 
 
+def test_write_copies_on_the_stream_it_is_given(pub):
+    stream = cp.cuda.Stream(non_blocking=True)
+    source = cp.zeros((540, 640), cp.uint8)
+    cp.cuda.Device().synchronize()
+    with cf.subscribe("cam1") as sub:
+        latch = Latch(stream)
+        with stream:
+            source.fill(77)  # behind the latch: a copy on any other stream would come before it
+        assert pub.write(source, stream=stream) == 1
+        assert sub.latest() is None  # not complete yet
+        latch.open()
+        with sub.next(5) as frame:
+            assert (cp.asnumpy(frame.array) == 77).all()
+    assert cp.cuda.get_current_stream() == cp.cuda.Stream.null
+
+
+def test_a_subscriber_may_spin(pub):
+    with cf.subscribe("cam1", spin_us=3000) as sub:
+        for seq in range(1, 50):
+            publish(pub)
+            with sub.next(5) as frame:
+                assert frame.seq == seq
+                assert pixels.wrong_pixels(frame) == 0
+
+
 def test_rgb_on_the_gpu_equals_the_cpu(pub):
     rows = np.random.default_rng(1).integers(0, 256, (540, 640), np.uint8)
     with cf.subscribe("cam1") as sub:

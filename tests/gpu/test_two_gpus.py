@@ -1,6 +1,7 @@
 """Frames on a GPU that is not everybody's first: matched by UUID, never by ordinal."""
 
 import cupy as cp
+import numpy as np
 import pytest
 
 import cuframes_nb as cf
@@ -37,6 +38,21 @@ def test_the_publisher_uses_the_gpu_it_was_told(pub):
     assert slot.y.device.id == 1
     assert cp.cuda.runtime.getDevice() == 0  # the current device is as it was
     pub.discard(slot)
+
+
+def test_everything_works_while_another_gpu_is_current(pub):
+    rows = np.random.default_rng(2).integers(0, 256, (540, 640), np.uint8)
+    with cp.cuda.Device(0), cf.subscribe("cam1") as sub:
+        for source in (rows, cp.asarray(rows), np.full((360, 640, 3), 128, np.uint8)):
+            assert pub.write(source)
+            with sub.next(10) as frame:
+                assert frame.device == "cuda:1"
+                own, rgb = frame.copy(), frame.rgb()
+                assert own.y.device.id == rgb.device.id == 1
+                if source.ndim == 2:
+                    assert (cp.asnumpy(frame.array) == rows).all()
+                    assert (cp.asnumpy(own.y) == rows[:360]).all()
+        assert cp.cuda.runtime.getDevice() == 0
 
 
 @pytest.mark.parametrize(("visible", "ordinal"), [(None, 1), ("0,1", 1), ("1,0", 0), ("1", 0)])

@@ -33,10 +33,11 @@ def warm_up():
         warnings.simplefilter("ignore")
         import cupy as cp
 
-        cp.arange(8).sum().get()
-        cp.cuda.Stream(non_blocking=True).synchronize()
         # One thread a GPU gives slots back, for the life of the process.
         from cuframes_nb._runtime.stream_leases import releaser
 
         for ordinal in range(cp.cuda.runtime.getDeviceCount()):
+            with cp.cuda.Device(ordinal):
+                cp.arange(8).sum().get()
+                cp.cuda.Stream(non_blocking=True).synchronize()
             releaser(ordinal)

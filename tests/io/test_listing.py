@@ -1,6 +1,7 @@
 """Which streams there are."""
 
 import socket
+import threading
 
 import cuframes_nb as cf
 from cuframes_nb._api import streams
@@ -54,3 +55,17 @@ def test_a_stream_with_as_many_subscribers_as_may_be_is_listed():
     finally:
         for sub in subs:
             sub.close()
+
+
+def test_publishers_are_asked_all_at_once(monkeypatch):
+    # One that does not answer must not make the others wait.
+    both_asked = threading.Barrier(2, timeout=10)
+    ask = streams.ask_status
+
+    def ask_together(*args):
+        both_asked.wait()
+        return ask(*args)
+
+    monkeypatch.setattr(streams, "ask_status", ask_together)
+    with publisher("cam1"), publisher("cam2"):
+        assert [info.key for info in cf.list_streams()] == ["cam1", "cam2"]

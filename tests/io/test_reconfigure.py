@@ -100,7 +100,7 @@ def test_a_newest_reader_skips_epochs_and_a_strict_one_does_not():
 
 def test_a_strict_reader_gets_the_last_frames_of_an_epoch_that_ends_meanwhile(monkeypatch):
     with publisher(policy="strict-wait") as pub, cf.subscribe("cam", "strict") as sub:
-        session = sub._session
+        session = sub._connection.session
         follow = session.follow
 
         def publisher_is_faster():

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 import cuframes_nb as cf
-from cuframes_nb._api import subscriber as subscriber_module
+from cuframes_nb._api import connection as connection_module
 from cuframes_nb._os.listener import Listener
 from tests.helpers.frames import check, publish, publisher, until
 
@@ -147,7 +147,7 @@ def test_a_publisher_that_does_not_answer_is_away_only(monkeypatch):
     # The handshake's own patience is past this test's watchdog.
     with publisher():
         sub = cf.subscribe("cam")
-    monkeypatch.setattr(subscriber_module, "_HANDSHAKE_SECONDS", 1000.0)
+    monkeypatch.setattr(connection_module, "_HANDSHAKE_SECONDS", 1000.0)
     with sub:
         silent = Listener("cam")
         try:

@@ -130,7 +130,7 @@ def test_a_frame_is_not_overlooked_while_the_numbers_are_read():
     with publisher(policy="strict-wait") as pub, cf.subscribe("cam", "strict") as sub:
         publish(pub)
         sub.next(timeout=10).release()
-        real = sub._session.epoch.control
+        real = sub._connection.session.epoch.control
 
         class Slow:
             """Reads some of the numbers, is stopped for a while, and reads the rest; once."""
@@ -149,7 +149,7 @@ def test_a_frame_is_not_overlooked_while_the_numbers_are_read():
                 after = real.seqs()
                 return [b if a == 2 else a for a, b in zip(after, before, strict=True)]
 
-        sub._session.epoch.control = Slow()
+        sub._connection.session.epoch.control = Slow()
         assert [sub.next(timeout=10).seq for _ in range(3)] == [2, 3, 4]
 
 

@@ -5,6 +5,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cuframes_nb as cf
@@ -277,3 +278,71 @@ def test_stats_count():
         assert stats == cf.SubscriberStats(1, 0, 0, 1, 1, 1, 2)
         assert stats.lease_limit == 2
         frame.release()
+
+
+# --- Looking out for the next frame ---------------------------------------------------------------
+
+
+def test_a_subscriber_that_spins_gets_every_frame_of_a_rhythm():
+    with publisher() as pub, cf.subscribe("cam", spin_us=3000) as sub:
+        for seq in range(1, 30):
+            timer = threading.Timer(0.01, publish, (pub,))
+            timer.start()
+            with sub.next(timeout=10) as frame:
+                assert frame.seq == seq
+                check(frame)
+            timer.join()
+
+
+def test_spinning_ends_with_the_time_that_was_given():
+    with publisher() as pub, cf.subscribe("cam", spin_us=100_000) as sub:
+        for _ in range(3):
+            publish(pub)
+            time.sleep(0.01)
+            sub.next(timeout=10).release()
+        for timeout in (0, 0.001, 0.3):
+            with pytest.raises(cf.FrameTimeout):
+                sub.next(timeout=timeout)
+
+
+def test_a_goodbye_is_heard_while_spinning():
+    with publisher() as pub, cf.subscribe("cam", spin_us=100_000, reconnect=False) as sub:
+        for _ in range(3):
+            publish(pub)
+            time.sleep(0.05)
+            sub.next(timeout=10).release()
+        timer = threading.Timer(0.01, pub.close)
+        timer.start()
+        with pytest.raises(cf.PublisherGoneError, match="was closed"):
+            sub.next(timeout=10)
+        timer.join()
+
+
+@pytest.mark.parametrize("spin_us", [-1, 100_001, "5", None, float("nan")])
+def test_a_wrong_spin_is_refused(spin_us):
+    with publisher(), pytest.raises(cf.InvalidArgumentError, match="spin_us"):
+        cf.subscribe("cam", spin_us=spin_us)
+
+
+# --- Wrong arguments ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trusted", [5, "root", [1.5], [None]])
+def test_trusted_users_that_are_no_numbers_are_refused(trusted):
+    with publisher(), pytest.raises(cf.InvalidArgumentError, match="trusted_uids"):
+        cf.subscribe("cam", trusted_uids=trusted)
+
+
+def test_a_device_for_host_memory_is_refused():
+    with publisher(), pytest.raises(cf.InvalidArgumentError, match="which has no device"):
+        cf.subscribe("cam", device=0)
+
+
+def test_a_frame_is_not_taken_for_an_array():
+    with publisher() as pub, cf.subscribe("cam") as sub:
+        publish(pub)
+        with (
+            sub.next(timeout=10) as frame,
+            pytest.raises(TypeError, match=r"frame\.y"),
+        ):
+            np.asarray(frame)

@@ -7,7 +7,12 @@ from cuframes_nb.cli.bench import report
 from cuframes_nb.errors import DeviceError
 
 
-@pytest.mark.parametrize("argv", [[], ["nothing"], ["demo", "--seconds", "soon"], ["bench", "x"]])
+def test_without_a_command_the_help_is_shown(capsys):
+    assert cli.main([]) == 0
+    assert "start here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("argv", [["nothing"], ["demo", "--seconds", "soon"], ["bench", "x"]])
 def test_wrong_usage_ends_with_2(argv, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(argv)

@@ -7,7 +7,7 @@ import multiprocessing
 import queue
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class Contender(abc.ABC):
         What it is, for people.
     """
 
-    name: ClassVar[str]
+    name: str
 
     def __init__(self, subscribers: int) -> None:
         self.subscribers = subscribers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -16,9 +17,11 @@ from cuframes_nb.cli.bench.peers import peers
 from cuframes_nb.cli.bench.plan import Plan, Result, Step, percentiles
 from cuframes_nb.errors import RingFullError
 
-__all__ = ["OURS", "steps"]
+__all__ = ["OURS", "SPINNING", "steps"]
 
 OURS: Final = "cuframes_nb"
+SPIN_US: Final = 400
+SPINNING: Final = f"{OURS}, spin_us={SPIN_US}"
 _Pace: TypeAlias = Callable[[float], None]
 """Waits until a time of ``time.monotonic()``."""
 
@@ -36,6 +39,11 @@ def steps(plan: Plan) -> list[Step]:
         for n in plan.subscribers
     ]
     work += [
+        (f"{SPINNING}, {n} subscribers", functools.partial(_measure_ours, plan, n, SPIN_US))
+        for n in plan.subscribers
+        if n < (os.cpu_count() or 1)  # each keeps a core busy for a part of the time
+    ]
+    work += [
         (f"{peer.name}, {n} subscribers", functools.partial(_measure_peer, peer, plan, n))
         for peer in peers(plan.memory)
         for n in plan.peer_subscribers
@@ -46,13 +54,12 @@ def steps(plan: Plan) -> list[Step]:
 class _Ours(Contender):
     """This package."""
 
-    name = OURS
-
-    def __init__(self, plan: Plan, subscribers: int) -> None:
+    def __init__(self, plan: Plan, subscribers: int, spin_us: int) -> None:
         super().__init__(subscribers)
+        self.name = SPINNING if spin_us else OURS
         self._publisher = plan.publisher()
         for _ in range(subscribers):
-            self.start(_subscriber, self._publisher.key)
+            self.start(_subscriber, self._publisher.key, spin_us)
         self.publish(-1)  # loads what the first frame loads
         self.wait_until_ready()
 
@@ -84,17 +91,17 @@ def _draw(slot: cf.WritableSlot, number: int) -> None:
         slot.y[0, :64] = number & 255
 
 
-def _subscriber(results: Any, key: str) -> None:
+def _subscriber(results: Any, key: str, spin_us: int) -> None:
     sightings = Sightings()
-    with cf.subscribe(key, reconnect=False) as subscriber:
+    with cf.subscribe(key, reconnect=False, spin_us=spin_us) as subscriber:
         results.put("ready")
         for frame in subscriber:
             sightings.note(frame.pts_ns, frame.published_ns)
     results.put(sightings.array())
 
 
-def _measure_ours(plan: Plan, subscribers: int) -> list[Result]:
-    with _Ours(plan, subscribers) as contender:
+def _measure_ours(plan: Plan, subscribers: int, spin_us: int = 0) -> list[Result]:
+    with _Ours(plan, subscribers, spin_us) as contender:
         return _run(contender, plan)
 
 

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import cuframes_nb as cf
-from cuframes_nb.cli.bench.latency import OURS
+from cuframes_nb.cli.bench.latency import OURS, SPINNING
 from cuframes_nb.cli.bench.plan import Plan, Result
 
 __all__ = ["document", "show", "write_json"]
+
+_OURS: Final = (OURS, SPINNING)
 
 _LIBRARIES: Final = ("numpy", "cupy-cuda13x", "cupy-cuda12x", "cuda-bindings", "torch", "av")
 
@@ -65,7 +67,7 @@ def _with_ratios(rows: list[Result]) -> list[Result]:
         rivals = [
             other["latency_p50_us"]
             for other in rows
-            if row.get("library") == OURS != other["library"]
+            if row.get("library") in _OURS and other["library"] not in _OURS
             and (other["rate_fps"], other["subscribers"]) == (row["rate_fps"], row["subscribers"])
             and other["latency_p50_us"]
         ]

@@ -135,7 +135,7 @@ def _source(video: str | None) -> tuple[Source, str]:
     """Return what to play, and what to call it."""
     from cuframes_nb.sources import Pattern, VideoFile, sample_video
 
-    path = video or sample_video()
+    path = sample_video() if video is None else video
     if path is not None:
         try:
             return VideoFile(path, loop=True), Path(path).name

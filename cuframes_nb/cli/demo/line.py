@@ -41,7 +41,7 @@ class LiveLine:
         """Write what is known now."""
         self._next = time.monotonic() + (0.1 if self._live else 1.0)
         text = (
-            f"#{facts.seq:<6} {facts.fps:5.1f} fps  {facts.age_ms:5.2f} ms old  "
+            f"#{facts.seq:<6} {_rate(facts.fps)} fps  {facts.age_ms:5.2f} ms old  "
             f"skipped {facts.skipped}  dropped {facts.dropped}  {facts.memory}  "
             f"light {self._bar(sample.brightness)}  "
             f"motion {self._bar(sample.motion * _MOTION_GAIN)}"
@@ -63,6 +63,11 @@ class LiveLine:
     def _bar(self, share: float) -> str:
         filled = min(_BAR, max(0, round(share * _BAR)))
         return self._filled * filled + self._empty * (_BAR - filled)
+
+
+def _rate(fps: float) -> str:
+    """Return a rate, or a dash before there is one."""
+    return f"{fps:5.1f}" if fps else "    -"
 
 
 def _cells(encoding: str | None) -> tuple[str, str]:
