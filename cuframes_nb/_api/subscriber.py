@@ -23,7 +23,7 @@ from cuframes_nb._core.reading import (
 )
 from cuframes_nb._core.stats import SubscriberStats
 from cuframes_nb._os.forks import check_process
-from cuframes_nb._runtime.attached import Taken
+from cuframes_nb._runtime.attached import AttachedEpoch, Taken
 from cuframes_nb._runtime.session import Session, was_farewell
 from cuframes_nb._wire.control import ControlReader
 from cuframes_nb._wire.messages import ReadMode
@@ -153,6 +153,42 @@ class Subscriber:
                 connection.reach(time.monotonic() + NO_WAIT_SECONDS)
             taken = self._look_following(newest=True, after=0)
             return None if taken is None else self._hand_out(taken)
+        finally:
+            self._end(use)
+
+    def recent(self, limit: int | None = None) -> list[Frame]:
+        """Return the frames that are in the ring now, the oldest first.
+
+        Parameters
+        ----------
+        limit
+            How many of the newest, at most; by default as many as this subscriber may hold.
+
+        Returns
+        -------
+        list of Frame
+            Seen before or not; empty before the first frame and while the publisher is away. Each
+            counts as held until it is released.
+
+        Raises
+        ------
+        PublisherGoneError, InUseError, ClosedError
+            As `next`.
+        """
+        use = self._begin()
+        try:
+            newest = self._look_following(newest=True, after=0)
+            if newest is None:
+                return []
+            frames = [self._hand_out(newest)]
+            session = self._connection.session
+            assert session is not None  # noqa: S101  something was taken from it
+            while limit is None or len(frames) < limit:
+                taken = self._look_before(session.epoch, frames[-1].seq)
+                if taken is None:
+                    break
+                frames.append(self._hand_out(taken))
+            return frames[::-1]
         finally:
             self._end(use)
 
@@ -320,6 +356,16 @@ class Subscriber:
             if taken is not None:
                 return taken
             self._retries += 1
+        return None
+
+    def _look_before(self, epoch: AttachedEpoch, before: int) -> Taken | None:
+        """Take the newest frame older than `before`, if this subscriber may hold one more."""
+        seqs = epoch.control.seqs()
+        for seq in sorted((seq for seq in seqs if 0 < seq < before), reverse=True):
+            if not epoch.may_take(seqs.index(seq)):
+                return None
+            if (taken := epoch.take(seqs.index(seq), seq)) is not None:
+                return taken
         return None
 
     def _hand_out(self, taken: Taken) -> Frame:

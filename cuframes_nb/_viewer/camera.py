@@ -1,0 +1,320 @@
+"""One stream of a view: its subscription, what is made of its frames, and the one on screen."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from cuframes_nb._api.frame import Frame
+from cuframes_nb._api.subscribe import subscribe
+from cuframes_nb._api.subscriber import Subscriber
+from cuframes_nb._viewer import shapes
+from cuframes_nb._viewer.images import Pixels, as_pixels
+from cuframes_nb._viewer.picture import Drawn, Rect, Scaler, Size, aligned, fitted, rgb_pixels
+from cuframes_nb.errors import (
+    CuframesError,
+    FrameTimeout,
+    LeaseLimitError,
+    PublisherGoneError,
+    StreamNotFoundError,
+)
+
+__all__ = ["Camera", "Shot"]
+
+_RETRY_SECONDS: Final = 0.5
+_RATE_SECONDS: Final = 1.0
+_HISTOGRAM_SECONDS: Final = 0.5
+_HOLDS: Final = 2
+"""Frames that a view holds at once: the one on screen and the one that replaces it."""
+
+
+class Shot(NamedTuple):
+    """One frame as it goes to the page."""
+
+    camera: Camera
+    frame: Frame
+    drawn: Drawn
+    size: Size
+    roi: Rect
+    shapes: list[dict[str, Any]] | None
+
+
+class _Made(NamedTuple):
+    """What the user's functions made of a frame."""
+
+    key: tuple[int, int]
+    pixels: Pixels | None
+    shapes: list[dict[str, Any]] | None
+
+
+class Camera:
+    """A stream that is looked at; used by the view's thread alone.
+
+    Parameters
+    ----------
+    source
+        What `subscribe` takes, or a subscriber, which stays its owner's.
+    name
+        For people.
+    process, overlay
+        As `view` has them.
+
+    Attributes
+    ----------
+    roi : tuple or None
+        What is shown of the frame: x, y, width, height.
+    shown : Frame or None
+        The frame on screen.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        name: str,
+        process: Callable[[Frame], Any] | None,
+        overlay: Callable[[Frame], Any] | None,
+    ) -> None:
+        self.name = name
+        self._process = process
+        self._overlay = overlay
+        self._made: _Made | None = None
+        self.roi: Rect | None = None
+        self.shown: Frame | None = None
+        self._source = source
+        self._subscriber: Subscriber | None = source if isinstance(source, Subscriber) else None
+        self._retry_at = self._histogram_at = 0.0
+        self._text = "waiting for the stream"
+        self._failed = False
+        self._faults: dict[str, dict[str, Any]] = {}
+        self._times: deque[tuple[int, int]] = deque()
+
+    # --- Frames -----------------------------------------------------------------------------------
+
+    def take(self, seconds: float) -> Frame | None:
+        """Return the next frame not yet seen, waiting for it at most so long; None without one."""
+        subscriber = self._connected()
+        if subscriber is None:
+            time.sleep(seconds)
+            return None
+        try:
+            frame = subscriber.next(timeout=seconds)
+        except FrameTimeout:
+            return None
+        except LeaseLimitError:
+            self.let_go()
+            self._fault("process", "the functions of this view keep frames: keep frame.copy()")
+            return None
+        except (PublisherGoneError, CuframesError) as error:
+            self._lose(error)
+            return None
+        self._note(frame)
+        return frame
+
+    def peek(self, look: Callable[[Frame], bytes]) -> bytes | None:
+        """Return what `look` makes of the newest frame, None without one; on any thread."""
+        if isinstance(self._source, Subscriber):
+            shown = self.shown
+            return None if shown is None or shown.released else look(shown)
+        with subscribe(self._source, timeout=0, name="view") as subscriber:
+            frame = subscriber.latest()
+            if frame is None:
+                return None
+            with frame:
+                return look(frame)
+
+    def histogram_due(self) -> bool:
+        """Whether it is time for a histogram again; then it counts as made."""
+        now = time.monotonic()
+        if now < self._histogram_at:
+            return False
+        self._histogram_at = now + _HISTOGRAM_SECONDS
+        return True
+
+    def show(self, frame: Frame) -> None:
+        """Keep `frame` as the one on screen instead of the one before."""
+        subscriber = self._subscriber
+        if subscriber is not None and subscriber.stats.lease_limit < _HOLDS:
+            with frame:
+                frame = frame.copy()  # to hold it would keep the next one away
+        if self.shown is not None:
+            self.shown.release()
+        self.shown = frame
+
+    def recent(self) -> list[Frame]:
+        """Return frames to step through, the oldest first: the one on screen and older ones."""
+        shown, subscriber = self.shown, self._subscriber
+        if shown is None:
+            return []
+        frames: list[Frame] = []
+        if subscriber is not None:
+            with contextlib.suppress(CuframesError):
+                frames = subscriber.recent()
+        older = [frame for frame in frames if frame.seq < shown.seq]
+        for frame in frames:
+            if frame.seq >= shown.seq:
+                frame.release()
+        return [*older, shown]
+
+    # --- Pictures ---------------------------------------------------------------------------------
+
+    def draw(self, frame: Frame, scaler: Scaler, room: Size | None, scale: float) -> Shot:
+        """Make the picture that goes to the page."""
+        roi = aligned(self.roi, frame.width, frame.height)
+        size = fitted(roi[2:], room, scale)
+        made = self._make(frame)
+        if made.pixels is None:
+            drawn = scaler.frame(frame, roi, size)
+        else:
+            drawn = scaler.pixels(_cut(made.pixels, roi, frame), size)
+        return Shot(self, frame, drawn, size, roi, made.shapes)
+
+    def still(self, frame: Frame, room: Size | None) -> Shot:
+        """Make the same picture exactly: RGB or gray, smaller than the source only to fit."""
+        roi = aligned(self.roi, frame.width, frame.height)
+        made = self._make(frame)
+        if made.pixels is None:
+            size = fitted(roi[2:], room, 1.0)
+            pixels = rgb_pixels(frame, roi, size)
+        else:
+            pixels = np.ascontiguousarray(_cut(made.pixels, roi, frame))
+            size = (pixels.shape[1], pixels.shape[0])
+        return Shot(self, frame, pixels, size, roi, made.shapes)
+
+    def full(self, frame: Frame) -> Pixels:
+        """Return the picture in its full size."""
+        made = self._make(frame)
+        return rgb_pixels(frame, None, None) if made.pixels is None else made.pixels
+
+    def set_functions(
+        self, process: Callable[[Frame], Any] | None, overlay: Callable[[Frame], Any] | None
+    ) -> None:
+        """Use these from the next picture on, and forget what went wrong in those before."""
+        self._process, self._overlay = process, overlay
+        self._made = None
+        self._faults.clear()
+
+    # --- What is known ----------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """Return what the read-out shows."""
+        subscriber = self._subscriber
+        if subscriber is None or subscriber.closed:
+            state = "error" if self._failed else "waiting"
+            return {"name": self.name, "state": state, "text": self._text, **self._errors()}
+        info, stats = subscriber.info, subscriber.stats
+        return {
+            "name": self.name, "state": info.state,
+            "text": "" if info.state == "live" else "the publisher is away",
+            "width": info.width, "height": info.height, "format": str(info.format),
+            "color": f"{info.color.matrix} {info.color.range}"
+            + (" (assumed)" if info.color.assumed else ""),
+            "memory": info.memory, "device": info.device, "fps": self.fps,
+            "dropped": info.dropped, "skipped": stats.skipped, **self._errors(),
+        }  # fmt: skip
+
+    @property
+    def fps(self) -> float | None:
+        """Frames published each second, over the last one; None before that is known."""
+        if len(self._times) < 2:
+            return None
+        (first, since), (last, until) = self._times[0], self._times[-1]
+        return round((last - first) / (until - since) * 1e9, 1) if until > since else None
+
+    def rest(self) -> None:
+        """Hold no frame and no subscription until there is something to look at again."""
+        self.let_go()
+        if self._subscriber is not None and self._subscriber is not self._source:
+            self._subscriber.close()
+            self._subscriber = None
+        self._retry_at = 0.0
+
+    # --- Inside -----------------------------------------------------------------------------------
+
+    def _connected(self) -> Subscriber | None:
+        if self._subscriber is not None and not self._subscriber.closed:
+            return self._subscriber
+        if self._subscriber is not None and self._subscriber is self._source:
+            self._text, self._failed = "the subscriber was closed", True
+            return None
+        if time.monotonic() < self._retry_at:
+            return None
+        self._retry_at = time.monotonic() + _RETRY_SECONDS
+        try:
+            self._subscriber = subscribe(self._source, timeout=0, name="view")
+        except StreamNotFoundError as error:
+            self._text, self._failed = str(error), False
+        except (CuframesError, OSError) as error:
+            self._text, self._failed = str(error), True
+        else:
+            self._times.clear()
+        return self._subscriber
+
+    def _lose(self, error: CuframesError) -> None:
+        self._text, self._failed = str(error), not isinstance(error, PublisherGoneError)
+        if self._subscriber is not self._source and self._subscriber is not None:
+            self._subscriber.close()
+            self._subscriber = None
+        self._retry_at = time.monotonic() + _RETRY_SECONDS
+
+    def let_go(self) -> None:
+        """Give up the frame on screen."""
+        if self.shown is not None:
+            self.shown.release()
+            self.shown = None
+        self._made = None  # it may be a view of the frame
+
+    def _note(self, frame: Frame) -> None:
+        times = self._times
+        if times and frame.seq <= times[-1][0]:
+            times.clear()  # another publisher
+        times.append((frame.seq, frame.published_ns))
+        while times[-1][1] - times[0][1] > _RATE_SECONDS * 1e9:
+            times.popleft()
+
+    def _make(self, frame: Frame) -> _Made:
+        """Return what the user's functions make of a frame; once for each frame."""
+        key = (frame.seq, frame.published_ns)
+        if self._made is None or self._made.key != key:
+            pixels = self._call("process", self._process, as_pixels, frame)
+            self._made = _Made(
+                key, pixels, self._call("overlay", self._overlay, shapes.as_json, frame)
+            )
+        return self._made
+
+    def _call(
+        self,
+        where: str,
+        function: Callable[[Frame], Any] | None,
+        convert: Callable[[Any], Any],
+        frame: Frame,
+    ) -> Any:
+        """Return what a user's function returned, converted; None if it failed."""
+        if function is None:
+            return None
+        try:
+            return convert(function(frame))
+        except Exception:  # noqa: BLE001  the user's function: it is shown to the user
+            self._fault(where, traceback.format_exc(limit=-8))
+            return None
+
+    def _fault(self, where: str, text: str) -> None:
+        count = self._faults.get(where, {"count": 0})["count"] + 1
+        self._faults[where] = {"where": where, "text": text, "count": count}
+
+    def _errors(self) -> dict[str, Any]:
+        return {"error": next(iter(self._faults.values()), None)}
+
+
+def _cut(pixels: Pixels, roi: Rect, frame: Frame) -> Pixels:
+    """Return of a processed picture, whatever its size, what lies in `roi` of the frame."""
+    height, width = pixels.shape[:2]
+    across, down = width / frame.width, height / frame.height
+    left, top = int(roi[0] * across), int(roi[1] * down)
+    right, bottom = round((roi[0] + roi[2]) * across), round((roi[1] + roi[3]) * down)
+    return pixels[top : max(bottom, top + 1), left : max(right, left + 1)]

@@ -1,0 +1,172 @@
+"""A frame, or what was made of it, cut and scaled to what is looked at."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuframes_nb._api.frame import Frame
+from cuframes_nb._viewer.images import Pixels
+from cuframes_nb.formats import PixelFormat
+
+__all__ = ["Drawn", "Planes", "Rect", "Scaler", "aligned", "fitted", "rgb_pixels"]
+
+Rect: TypeAlias = tuple[int, int, int, int]
+"""x, y, width, height."""
+
+Size: TypeAlias = tuple[int, int]
+"""Width, height."""
+
+_AV_FORMATS: Final = {PixelFormat.NV12: "nv12", PixelFormat.P010: "p010le"}
+_AV_MATRICES: Final = {"bt601": "ITU601", "bt709": "ITU709", "bt2020": "BT2020"}
+_AV_RANGES: Final = {"limited": "MPEG", "full": "JPEG"}
+
+
+class Planes(NamedTuple):
+    """A picture as JPEG stores it: BT.601, full range, chroma of half the size (JFIF 1.02)."""
+
+    y: NDArray[np.uint8]
+    u: NDArray[np.uint8]
+    v: NDArray[np.uint8]
+
+
+Drawn: TypeAlias = Planes | Pixels
+"""A picture, ready to be encoded."""
+
+
+class Scaler:
+    """Cuts and scales pictures; for one thread.
+
+    FFmpeg's scaler does it where PyAV is installed: for frames of two planes in host memory
+    straight from the slot, without RGB in between. Else the exact conversion of ``frame.rgb()``
+    does, which is slower on a CPU.
+    """
+
+    def __init__(self) -> None:
+        self._reformatter: Any = None
+        if importlib.util.find_spec("av") is not None:
+            from av.video.reformatter import VideoReformatter
+
+            self._reformatter = VideoReformatter()
+
+    @property
+    def name(self) -> str:
+        """What scales, for people."""
+        return "swscale" if self._reformatter is not None else "NumPy"
+
+    def frame(self, frame: Frame, roi: Rect, size: Size) -> Drawn:
+        """Return the part `roi` of a frame at `size`."""
+        if self._reformatter is None or frame.device != "cpu" or frame.format not in _AV_FORMATS:
+            return rgb_pixels(frame, roi, size)
+        if frame.color.matrix not in _AV_MATRICES:
+            return rgb_pixels(frame, roi, size)
+        x, y, width, height = roi
+        luma = frame.y[y : y + height, x : x + width]
+        chroma = frame.uv[y // 2 : (y + height + 1) // 2, x // 2 : (x + width + 1) // 2]
+        source = _video_frame((luma, chroma), _AV_FORMATS[frame.format], (width, height))
+        matrix = _AV_MATRICES[frame.color.matrix]
+        return self._planes(source, size, matrix, _AV_RANGES[frame.color.range])
+
+    def pixels(self, pixels: Pixels, size: Size) -> Drawn:
+        """Return a picture at `size`."""
+        height, width = pixels.shape[:2]
+        if (width, height) == size:
+            return pixels
+        if self._reformatter is None:
+            return _resized(pixels, size)
+        from av import VideoFrame
+
+        source = VideoFrame.from_ndarray(pixels, format="rgb24" if pixels.ndim == 3 else "gray")
+        return self._planes(source, size, "ITU601", "JPEG")
+
+    def _planes(self, source: Any, size: Size, matrix: str, range_: str) -> Planes:
+        width, height = size
+        smaller = width * height < source.width * source.height
+        scaled = self._reformatter.reformat(
+            source,
+            width,
+            height,
+            format="yuvj420p",
+            src_colorspace=matrix,
+            dst_colorspace="ITU601",
+            src_color_range=range_,
+            dst_color_range="JPEG",
+            interpolation="AREA" if smaller else "BILINEAR",
+        )
+        return Planes(*(_plane(plane) for plane in scaled.planes))
+
+
+def rgb_pixels(frame: Frame, roi: Rect | None, size: Size | None) -> Pixels:
+    """Return the part `roi` of a frame at `size` as RGB in host memory, exact in its colours."""
+    whole = roi == (0, 0, frame.width, frame.height)
+    rgb = frame.rgb(
+        crop=None if whole else roi,
+        size=None if size is None or (roi is not None and size == roi[2:]) else size,
+    )
+    pixels: Pixels = rgb.get() if hasattr(rgb, "get") else rgb
+    return pixels
+
+
+def aligned(roi: Rect | None, width: int, height: int) -> Rect:
+    """Return a rectangle as it can be shown: inside the frame, on chroma samples, not empty."""
+    if roi is None:
+        return (0, 0, width, height)
+    x, y = (min(max(0, v), side - 1) & ~1 for v, side in ((roi[0], width), (roi[1], height)))
+    right = min(width, _even(max(roi[0] + roi[2], x + 2)))
+    bottom = min(height, _even(max(roi[1] + roi[3], y + 2)))
+    return (x, y, max(1, right - x), max(1, bottom - y))
+
+
+def fitted(source: Size, room: Size | None, scale: float) -> Size:
+    """Return how large a picture is made: what fits into `room`, never larger than the source."""
+    width, height = source
+    fit = 1.0 if room is None else min(1.0, room[0] / width, room[1] / height)
+    factor = fit * scale
+    if factor >= 1.0:
+        return source
+    return (max(2, round(width * factor)), max(2, round(height * factor)))
+
+
+def _even(value: int) -> int:
+    return (value + 1) & ~1
+
+
+class _Writable:
+    """Memory that is only read, shown as if it could be written.
+
+    DLPack of NumPy cannot say that memory is read-only, and refuses such arrays; PyAV reads it.
+    """
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        interface = dict(array.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__array_interface__ = interface
+        self._array = array
+
+
+def _video_frame(planes: tuple[NDArray[Any], NDArray[Any]], format_: str, size: Size) -> Any:
+    from av import VideoFrame
+
+    shown = [np.asarray(_Writable(plane)) for plane in planes]
+    return VideoFrame.from_dlpack(tuple(shown), format=format_, width=size[0], height=size[1])
+
+
+def _plane(plane: Any) -> NDArray[np.uint8]:
+    rows = np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)
+    return rows[:, : plane.width]
+
+
+def _resized(pixels: Pixels, size: Size) -> Pixels:
+    image = _pillow().fromarray(pixels)
+    return np.asarray(image.resize(size, _pillow().Resampling.BILINEAR, reducing_gap=2.0))
+
+
+@functools.cache
+def _pillow() -> Any:
+    from PIL import Image
+
+    return Image
