@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from cuframes_nb._api.subscriber import Subscriber
     from cuframes_nb._core.clock import now_ns
     from cuframes_nb._core.stats import PublisherStats, SubscriberStats
+    from cuframes_nb._viewer.images import Heatmap
+    from cuframes_nb._viewer.shapes import Box, Line, Mask, Points, Polygon, Text
     from cuframes_nb.color import ColorSpec
     from cuframes_nb.errors import (
         AccessDeniedError,
@@ -54,9 +56,11 @@ if TYPE_CHECKING:
         VersionMismatchError,
     )
     from cuframes_nb.formats import FrameLayout, PixelFormat, PlaneLayout
+    from cuframes_nb.notebook.viewing import grid, view
 
 __all__ = [
     "AccessDeniedError",
+    "Box",
     "ClosedError",
     "ColorSpec",
     "CudaError",
@@ -68,11 +72,16 @@ __all__ = [
     "Frame",
     "FrameLayout",
     "FrameTimeout",
+    "Heatmap",
     "InUseError",
     "InvalidArgumentError",
     "LeaseLimitError",
+    "Line",
+    "Mask",
     "PixelFormat",
     "PlaneLayout",
+    "Points",
+    "Polygon",
     "ProtocolError",
     "Publisher",
     "PublisherGoneError",
@@ -85,33 +94,45 @@ __all__ = [
     "Subscriber",
     "SubscriberInfo",
     "SubscriberStats",
+    "Text",
     "UnsupportedError",
     "VersionMismatchError",
     "WritableSlot",
     "devices",
+    "grid",
     "list_streams",
     "now_ns",
     "subscribe",
+    "view",
 ]
 
 _HOMES = {
+    "Box": "_viewer.shapes",
     "ColorSpec": "color",
     "DeviceInfo": "_api.devices",
     "Frame": "_api.frame",
     "FrameLayout": "formats",
+    "Heatmap": "_viewer.images",
+    "Line": "_viewer.shapes",
+    "Mask": "_viewer.shapes",
     "PixelFormat": "formats",
     "PlaneLayout": "formats",
+    "Points": "_viewer.shapes",
+    "Polygon": "_viewer.shapes",
     "Publisher": "_api.publisher",
     "PublisherStats": "_core.stats",
     "StreamInfo": "_api.info",
     "Subscriber": "_api.subscriber",
     "SubscriberInfo": "_api.info",
     "SubscriberStats": "_core.stats",
+    "Text": "_viewer.shapes",
     "WritableSlot": "_api.slot",
     "devices": "_api.devices",
+    "grid": "notebook.viewing",
     "list_streams": "_api.streams",
     "now_ns": "_core.clock",
     "subscribe": "_api.subscribe",
+    "view": "notebook.viewing",
 }
 """Where each public name is defined; those not listed are in ``errors``."""
 
@@ -124,6 +145,20 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
     globals()[name] = value
     return value
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Add ``%cuframes`` and ``%%cuframes`` to IPython; called by ``%load_ext cuframes_nb``."""
+    from cuframes_nb import notebook
+
+    notebook.load_ipython_extension(ipython)
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """Take them away again and stop what they started; called by ``%unload_ext cuframes_nb``."""
+    from cuframes_nb import notebook
+
+    notebook.unload_ipython_extension(ipython)
 
 
 def __dir__() -> list[str]:
