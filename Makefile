@@ -28,10 +28,10 @@ help:  ## list the targets
 	@echo 'usage: make TARGET [PYTHON=python3.12] [ARGS="..."]'
 	@sed -n 's/^\([a-z-]*\):.*##/  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-demo: $(call stamp,demo)  ## publish a film and watch it from another process; VIDEO=file for your own
+demo: $(call stamp,demo)  ## publish a film and open JupyterLab on it; VIDEO=file for your own
 	@$(BIN)/cuframes-nb demo $(if $(VIDEO),--video "$(VIDEO)") $(ARGS)
 
-lab: .venv/.has-lab $(call stamp,demo)  ## open the notebooks in JupyterLab
+lab: $(call stamp,demo)  ## open the notebooks in JupyterLab, without a stream
 	@$(BIN)/jupyter lab notebooks $(ARGS)
 
 bench: $(call stamp,demo)  ## measure latency, throughput and cost on this machine
@@ -97,7 +97,7 @@ $(call stamp,test): .venv/.has-test
 	@touch $@
 endif
 
-.venv/.has-lab .venv/.has-docs: .venv/.has-%: pyproject.toml | $(BIN)/python
+.venv/.has-docs: .venv/.has-%: pyproject.toml | $(BIN)/python
 	@echo 'installing into .venv: the package and what its $* needs, once'
 	@$(PIP) -e '.[$*]'
 	@touch $@

@@ -14,9 +14,19 @@ import numpy as np
 from cuframes_nb._api.frame import Frame
 from cuframes_nb._api.subscribe import subscribe
 from cuframes_nb._api.subscriber import Subscriber
+from cuframes_nb._core.clock import now_ns
 from cuframes_nb._viewer import shapes
 from cuframes_nb._viewer.images import Pixels, as_pixels
-from cuframes_nb._viewer.picture import Drawn, Rect, Scaler, Size, aligned, fitted, rgb_pixels
+from cuframes_nb._viewer.picture import (
+    Drawn,
+    Rect,
+    Scaler,
+    Size,
+    aligned,
+    fitted,
+    resized,
+    rgb_pixels,
+)
 from cuframes_nb.errors import (
     CuframesError,
     FrameTimeout,
@@ -32,6 +42,9 @@ _RATE_SECONDS: Final = 1.0
 _HISTOGRAM_SECONDS: Final = 0.5
 _HOLDS: Final = 2
 """Frames that a view holds at once: the one on screen and the one that replaces it."""
+_TEXT: Final = 4000
+"""Of an error, the last so many characters are shown."""
+_KEPT: Final = "the functions of this view keep frames: keep frame.copy()"
 
 
 class Shot(NamedTuple):
@@ -103,18 +116,21 @@ class Camera:
             time.sleep(seconds)
             return None
         try:
-            frame = subscriber.next(timeout=seconds)
+            # Who has nothing on screen wants a frame that was seen before, too.
+            frame = subscriber.latest() if self.shown is None else None
+            if frame is None:
+                frame = subscriber.next(timeout=seconds)
         except FrameTimeout:
             return None
         except LeaseLimitError:
-            self.let_go()
-            self._fault("process", "the functions of this view keep frames: keep frame.copy()")
-            return None
-        except (PublisherGoneError, CuframesError) as error:
+            self.fail("process", _KEPT, name="kept")
+        except (CuframesError, OSError) as error:
             self._lose(error)
-            return None
-        self._note(frame)
-        return frame
+        else:
+            self._note(frame)
+            return frame
+        time.sleep(seconds)  # it will be the same at once
+        return None
 
     def peek(self, look: Callable[[Frame], bytes]) -> bytes | None:
         """Return what `look` makes of the newest frame, None without one; on any thread."""
@@ -138,53 +154,49 @@ class Camera:
 
     def show(self, frame: Frame) -> None:
         """Keep `frame` as the one on screen instead of the one before."""
-        subscriber = self._subscriber
-        if subscriber is not None and subscriber.stats.lease_limit < _HOLDS:
-            with frame:
-                frame = frame.copy()  # to hold it would keep the next one away
+        kept = self._kept(frame)
         if self.shown is not None:
             self.shown.release()
-        self.shown = frame
+        self.shown = kept
 
     def recent(self) -> list[Frame]:
-        """Return frames to step through, the oldest first: the one on screen and older ones."""
+        """Return frames to step through, the oldest first: those in the ring and the one shown."""
         shown, subscriber = self.shown, self._subscriber
         if shown is None:
             return []
         frames: list[Frame] = []
         if subscriber is not None:
-            with contextlib.suppress(CuframesError):
+            with contextlib.suppress(CuframesError, OSError):
                 frames = subscriber.recent()
-        older = [frame for frame in frames if frame.seq < shown.seq]
-        for frame in frames:
-            if frame.seq >= shown.seq:
-                frame.release()
-        return [*older, shown]
+        others = [self._kept(frame) for frame in frames if _key(frame) != _key(shown)]
+        return sorted([*others, shown], key=_when)
 
     # --- Pictures ---------------------------------------------------------------------------------
 
     def draw(self, frame: Frame, scaler: Scaler, room: Size | None, scale: float) -> Shot:
         """Make the picture that goes to the page."""
         roi = aligned(self.roi, frame.width, frame.height)
-        size = fitted(roi[2:], room, scale)
         made = self._make(frame)
         if made.pixels is None:
+            size = fitted(roi[2:], room, scale)
             drawn = scaler.frame(frame, roi, size)
         else:
-            drawn = scaler.pixels(_cut(made.pixels, roi, frame), size)
+            pixels = _cut(made.pixels, roi, frame)
+            size = fitted(_size(pixels), room, scale)
+            drawn = scaler.pixels(pixels, size)
         return Shot(self, frame, drawn, size, roi, made.shapes)
 
-    def still(self, frame: Frame, room: Size | None) -> Shot:
+    def still(self, frame: Frame, room: Size | None) -> tuple[Shot, Pixels]:
         """Make the same picture exactly: RGB or gray, smaller than the source only to fit."""
         roi = aligned(self.roi, frame.width, frame.height)
         made = self._make(frame)
         if made.pixels is None:
-            size = fitted(roi[2:], room, 1.0)
-            pixels = rgb_pixels(frame, roi, size)
+            pixels = rgb_pixels(frame, roi, None)
         else:
             pixels = np.ascontiguousarray(_cut(made.pixels, roi, frame))
-            size = (pixels.shape[1], pixels.shape[0])
-        return Shot(self, frame, pixels, size, roi, made.shapes)
+        size = fitted(_size(pixels), room, 1.0)
+        pixels = resized(pixels, size)
+        return Shot(self, frame, pixels, size, roi, made.shapes), pixels
 
     def full(self, frame: Frame) -> Pixels:
         """Return the picture in its full size."""
@@ -199,18 +211,29 @@ class Camera:
         self._made = None
         self._faults.clear()
 
+    def fail(self, where: str, text: str, *, name: str | None = None) -> None:
+        """Note what went wrong in a function of the user's, or by it."""
+        name = name or where
+        count = self._faults.get(name, {"count": 0})["count"] + 1
+        said = text[-_TEXT:].encode(errors="replace").decode()
+        self._faults[name] = {"where": where, "text": said, "count": count}
+
     # --- What is known ----------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
         """Return what the read-out shows."""
         subscriber = self._subscriber
-        if subscriber is None or subscriber.closed:
+        if subscriber is not None and subscriber.closed:
+            text = "the subscriber was closed"
+            return {"name": self.name, "state": "closed", "text": text, **self._errors()}
+        if subscriber is None:
             state = "error" if self._failed else "waiting"
             return {"name": self.name, "state": state, "text": self._text, **self._errors()}
         info, stats = subscriber.info, subscriber.stats
+        away = "" if info.state == "live" else "the publisher is away"
         return {
-            "name": self.name, "state": info.state,
-            "text": "" if info.state == "live" else "the publisher is away",
+            "name": self.name, "state": "error" if self._failed else info.state,
+            "text": self._text if self._failed else away,
             "width": info.width, "height": info.height, "format": str(info.format),
             "color": f"{info.color.matrix} {info.color.range}"
             + (" (assumed)" if info.color.assumed else ""),
@@ -221,7 +244,7 @@ class Camera:
     @property
     def fps(self) -> float | None:
         """Frames published each second, over the last one; None before that is known."""
-        if len(self._times) < 2:
+        if len(self._times) < 2 or now_ns() - self._times[-1][1] > 2 * _RATE_SECONDS * 1e9:
             return None
         (first, since), (last, until) = self._times[0], self._times[-1]
         return round((last - first) / (until - since) * 1e9, 1) if until > since else None
@@ -240,7 +263,6 @@ class Camera:
         if self._subscriber is not None and not self._subscriber.closed:
             return self._subscriber
         if self._subscriber is not None and self._subscriber is self._source:
-            self._text, self._failed = "the subscriber was closed", True
             return None
         if time.monotonic() < self._retry_at:
             return None
@@ -252,10 +274,11 @@ class Camera:
         except (CuframesError, OSError) as error:
             self._text, self._failed = str(error), True
         else:
+            self._failed = False
             self._times.clear()
         return self._subscriber
 
-    def _lose(self, error: CuframesError) -> None:
+    def _lose(self, error: CuframesError | OSError) -> None:
         self._text, self._failed = str(error), not isinstance(error, PublisherGoneError)
         if self._subscriber is not self._source and self._subscriber is not None:
             self._subscriber.close()
@@ -269,22 +292,32 @@ class Camera:
             self.shown = None
         self._made = None  # it may be a view of the frame
 
+    def _kept(self, frame: Frame) -> Frame:
+        """Return a frame as it can be kept: a copy, if to hold it would keep the next one away."""
+        subscriber = self._subscriber
+        if subscriber is None or subscriber.stats.lease_limit >= _HOLDS:
+            return frame
+        with frame:
+            return frame.copy()
+
     def _note(self, frame: Frame) -> None:
-        times = self._times
+        self._failed = False
+        self._faults.pop("kept", None)
+        times, seen = self._times, _key(frame)
+        if times and seen == times[-1]:
+            return
         if times and frame.seq <= times[-1][0]:
             times.clear()  # another publisher
-        times.append((frame.seq, frame.published_ns))
+        times.append(seen)
         while times[-1][1] - times[0][1] > _RATE_SECONDS * 1e9:
             times.popleft()
 
     def _make(self, frame: Frame) -> _Made:
         """Return what the user's functions make of a frame; once for each frame."""
-        key = (frame.seq, frame.published_ns)
-        if self._made is None or self._made.key != key:
+        if self._made is None or self._made.key != _key(frame):
             pixels = self._call("process", self._process, as_pixels, frame)
-            self._made = _Made(
-                key, pixels, self._call("overlay", self._overlay, shapes.as_json, frame)
-            )
+            drawn = self._call("overlay", self._overlay, shapes.as_json, frame)
+            self._made = _Made(_key(frame), pixels, drawn)
         return self._made
 
     def _call(
@@ -300,15 +333,24 @@ class Camera:
         try:
             return convert(function(frame))
         except Exception:  # noqa: BLE001  the user's function: it is shown to the user
-            self._fault(where, traceback.format_exc(limit=-8))
+            self.fail(where, traceback.format_exc(limit=-8))
             return None
-
-    def _fault(self, where: str, text: str) -> None:
-        count = self._faults.get(where, {"count": 0})["count"] + 1
-        self._faults[where] = {"where": where, "text": text, "count": count}
 
     def _errors(self) -> dict[str, Any]:
         return {"error": next(iter(self._faults.values()), None)}
+
+
+def _key(frame: Frame) -> tuple[int, int]:
+    """Return what no other frame has, of this publisher or one before."""
+    return (frame.seq, frame.published_ns)
+
+
+def _when(frame: Frame) -> int:
+    return frame.published_ns
+
+
+def _size(pixels: Pixels) -> Size:
+    return (pixels.shape[1], pixels.shape[0])
 
 
 def _cut(pixels: Pixels, roi: Rect, frame: Frame) -> Pixels:

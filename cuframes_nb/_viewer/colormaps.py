@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 __all__ = ["COLORMAPS", "colormap"]
 
-# Nine colours of each map at equal distances, between which is interpolated in sRGB. viridis and
-# magma: S. van der Walt and N. Smith, 2015 (CC0). turbo: A. Mikhailov, 2019.
+# Colours of each map at equal distances, between which is interpolated in sRGB. viridis and magma:
+# S. van der Walt and N. Smith, 2015 (CC0). turbo: A. Mikhailov, 2019.
 _ANCHORS: Final = {
-    "viridis": "440154 482878 3e4a89 31688e 26828e 1f9e89 35b779 6ece58 fde725",
+    "viridis": "440154 482878 3e4a89 31688e 26828e 1f9e89 35b779 6ece58 b5de2b fde725",
     "magma": "000004 1c1044 4f127b 812581 b5367a e55964 fb8761 fec287 fcfdbf",
-    "turbo": "30123b 4662d7 36aaf9 1ae4b6 72fe5e c8ef34 faba39 f66b19 7a0403",
-    "gray": "000000 202020 404040 606060 808080 a0a0a0 c0c0c0 e0e0e0 ffffff",
+    "turbo": "30123b 4662d7 36aaf9 1ae4b6 72fe5e c8ef34 faba39 f66b19 cb2a04 7a0403",
+    "gray": "000000 ffffff",
 }
 
 COLORMAPS: Final = tuple(_ANCHORS)

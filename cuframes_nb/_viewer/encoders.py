@@ -55,7 +55,7 @@ class JpegEncoder:
         if isinstance(picture, Planes):
             y, u, v = picture
             return self._bytes(
-                self._library.encode_jpeg_yuv_planes(y, u, v, quality=quality, fastdct=True)
+                self._library.encode_jpeg_yuv_planes(_even(y), u, v, quality=quality, fastdct=True)
             )
         if picture.ndim == 2:
             return self._bytes(
@@ -74,6 +74,17 @@ class JpegEncoder:
     @staticmethod
     def _bytes(data: Any) -> bytes:
         return bytes(data)
+
+
+def _even(luma: Pixels) -> Pixels:
+    """Return a plane of the same size with memory behind it up to an even width and height.
+
+    TurboJPEG reads so far: two samples of luma for each of chroma.
+    """
+    height, width = luma.shape
+    if width % 2 == height % 2 == 0:
+        return luma
+    return np.pad(luma, ((0, height % 2), (0, width % 2)), "edge")[:height, :width]
 
 
 def png(pixels: Pixels, *, compress_level: int = _QUICK) -> bytes:

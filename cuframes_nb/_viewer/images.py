@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -48,24 +49,35 @@ class Heatmap:
             raise InvalidArgumentError(
                 f"colormap {self.colormap!r} is not known; use one of {', '.join(COLORMAPS)}"
             )
-        if self.limits is not None and len(self.limits) != 2:
-            raise InvalidArgumentError(f"limits are {self.limits!r}; they must be a pair")
+        if self.limits is not None:
+            object.__setattr__(self, "limits", _limits(self.limits))
 
     def pixels(self) -> Pixels:
         """Return it in colours."""
-        values = host_array(self.values).astype(np.float32, copy=False)
-        if values.ndim != 2:
+        values = host_array(self.values)
+        if values.ndim != 2 or not values.size:
             raise InvalidArgumentError(
-                f"a heat map has two dimensions, not {values.ndim}: {tuple(values.shape)}"
+                f"a heat map has two dimensions and is not empty; this has {tuple(values.shape)}"
             )
-        known = values[np.isfinite(values)]
-        low, high = self.limits or (
-            (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-        )
-        scale = 255.0 / (high - low) if high != low else 0.0
-        codes = np.nan_to_num((values - low) * scale, nan=0.0, posinf=255.0, neginf=0.0)
+        with np.errstate(all="ignore"):  # about what is not finite
+            values = values.astype(np.result_type(values, np.float32), copy=False)
+            known = values[np.isfinite(values)]
+            least, greatest = (known.min(), known.max()) if known.size else (0.0, 1.0)
+            low, high = self.limits or (float(least), float(greatest))
+            scale = 255.0 / (high - low) if high != low else 0.0
+            codes = np.nan_to_num((values - low) * scale + 0.5, nan=0.0, posinf=255.0, neginf=0.0)
         pixels: Pixels = colormap(self.colormap)[np.clip(codes, 0, 255).astype(np.uint8)]
         return pixels
+
+
+def _limits(limits: Any) -> tuple[float, float]:
+    try:
+        low, high = (float(limit) for limit in limits)
+    except (TypeError, ValueError, OverflowError):
+        low = high = math.nan
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise InvalidArgumentError(f"limits are {limits!r}; they must be a pair of numbers")
+    return low, high
 
 
 def as_pixels(value: Any) -> Pixels:
@@ -96,7 +108,8 @@ def as_pixels(value: Any) -> Pixels:
         array = (np.clip(np.nan_to_num(array), 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8)
     if array.ndim == 3 and array.shape[2] == 4:
         array = array[..., :3]
-    return np.ascontiguousarray(array)
+    is_own = array.flags.owndata and array.flags.c_contiguous
+    return array if is_own else np.array(array, order="C")  # a view could keep the frame's slot
 
 
 def host_array(value: Any) -> NDArray[Any]:
@@ -107,19 +120,25 @@ def host_array(value: Any) -> NDArray[Any]:
     InvalidArgumentError
         If it is no array.
     """
-    if isinstance(value, np.ndarray):
-        return value
-    if hasattr(value, "detach"):  # torch
-        value = value.detach().cpu().numpy()
-    elif hasattr(value, "get") and hasattr(value, "__cuda_array_interface__"):  # CuPy
-        value = value.get()
-    array: NDArray[Any] = np.asarray(value)
+    try:
+        if hasattr(value, "detach"):  # torch
+            array = np.asarray(value.detach().cpu().numpy())
+        elif hasattr(value, "get") and hasattr(value, "__cuda_array_interface__"):  # CuPy
+            array = np.asarray(value.get())
+        else:
+            array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise _no_array(value) from error
     if array.dtype.kind not in "buif":
-        raise InvalidArgumentError(
-            f"{type(value).__name__} is no picture: return an array of NumPy, CuPy or torch, or a "
-            f"cf.Heatmap"
-        )
+        raise _no_array(value)
     return array
+
+
+def _no_array(value: Any) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{type(value).__name__} is no picture: return an array of NumPy, CuPy or torch, or a "
+        f"cf.Heatmap"
+    )
 
 
 def _channels_last(array: NDArray[Any]) -> NDArray[Any]:

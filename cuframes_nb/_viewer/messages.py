@@ -59,10 +59,19 @@ class PageMessage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Hello(PageMessage):
-    """A view came up, with `w` times `h` device pixels for the picture."""
+    """A view came up, or is still there.
+
+    Attributes
+    ----------
+    w, h
+        Device pixels for the picture.
+    b64
+        Whether pictures have to come in base64, because buffers get lost on the way.
+    """
 
     w: int
     h: int
+    b64: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -199,6 +208,11 @@ def parse(content: object) -> PageMessage | None:
     cls, wanted = form
     try:
         values: dict[str, Any] = {name: check(content[name]) for name, check in wanted.items()}
+        values |= {
+            name: check(content[name])
+            for name, check in _OPTIONAL.get(str(kind), {}).items()
+            if name in content
+        }
         return cls(checks.view(content["view"]), **values)
     except (KeyError, WrongError):
         return None
@@ -229,6 +243,9 @@ _FORMS: Final[Mapping[str, tuple[type[PageMessage], Mapping[str, Check]]]] = {
     "record": (Record, {"on": checks.flag}),
     "key": (Key, {"key": checks.key_name, "mods": checks.mods}),
 }
+
+
+_OPTIONAL: Final[Mapping[str, Mapping[str, Check]]] = {"hello": {"b64": checks.flag}}
 
 
 # --- From the kernel ------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -11,9 +10,10 @@ from numpy.typing import NDArray
 
 from cuframes_nb._api.frame import Frame
 from cuframes_nb._viewer.images import Pixels
+from cuframes_nb.errors import UnsupportedError
 from cuframes_nb.formats import PixelFormat
 
-__all__ = ["Drawn", "Planes", "Rect", "Scaler", "aligned", "fitted", "rgb_pixels"]
+__all__ = ["Drawn", "Planes", "Rect", "Scaler", "aligned", "fitted", "resized", "rgb_pixels"]
 
 Rect: TypeAlias = tuple[int, int, int, int]
 """x, y, width, height."""
@@ -47,11 +47,7 @@ class Scaler:
     """
 
     def __init__(self) -> None:
-        self._reformatter: Any = None
-        if importlib.util.find_spec("av") is not None:
-            from av.video.reformatter import VideoReformatter
-
-            self._reformatter = VideoReformatter()
+        self._reformatter: Any = _reformatter()
 
     @property
     def name(self) -> str:
@@ -60,9 +56,7 @@ class Scaler:
 
     def frame(self, frame: Frame, roi: Rect, size: Size) -> Drawn:
         """Return the part `roi` of a frame at `size`."""
-        if self._reformatter is None or frame.device != "cpu" or frame.format not in _AV_FORMATS:
-            return rgb_pixels(frame, roi, size)
-        if frame.color.matrix not in _AV_MATRICES:
+        if self._reformatter is None or not _is_known(frame, roi):
             return rgb_pixels(frame, roi, size)
         x, y, width, height = roi
         luma = frame.y[y : y + height, x : x + width]
@@ -77,7 +71,7 @@ class Scaler:
         if (width, height) == size:
             return pixels
         if self._reformatter is None:
-            return _resized(pixels, size)
+            return resized(pixels, size)
         from av import VideoFrame
 
         source = VideoFrame.from_ndarray(pixels, format="rgb24" if pixels.ndim == 3 else "gray")
@@ -95,7 +89,8 @@ class Scaler:
             dst_colorspace="ITU601",
             src_color_range=range_,
             dst_color_range="JPEG",
-            interpolation="AREA" if smaller else "BILINEAR",
+            # Where only the matrix changes, BILINEAR loses a code value and a half on average.
+            interpolation="AREA" if smaller else "BICUBIC",
         )
         return Planes(*(_plane(plane) for plane in scaled.planes))
 
@@ -128,11 +123,35 @@ def fitted(source: Size, room: Size | None, scale: float) -> Size:
     factor = fit * scale
     if factor >= 1.0:
         return source
-    return (max(2, round(width * factor)), max(2, round(height * factor)))
+    return (_part_of(width, factor), _part_of(height, factor))
+
+
+def _part_of(side: int, factor: float) -> int:
+    """Return a shorter side; an even one, as JPEG has its chroma."""
+    return min(side, max(2, 2 * round(side * factor / 2)))
 
 
 def _even(value: int) -> int:
     return (value + 1) & ~1
+
+
+def _reformatter() -> Any:
+    """Return what scales, None where there is no PyAV that can be used."""
+    if importlib.util.find_spec("av") is None:
+        return None
+    try:
+        from av import VideoFrame
+        from av.video.reformatter import VideoReformatter
+    except ImportError:  # installed, but not for this machine
+        return None
+    return VideoReformatter() if hasattr(VideoFrame, "from_dlpack") else None
+
+
+def _is_known(frame: Frame, roi: Rect) -> bool:
+    """Return whether PyAV takes this part of the frame: in its format, sizes are even."""
+    is_even = roi[2] % 2 == roi[3] % 2 == 0
+    is_read = frame.format in _AV_FORMATS and frame.color.matrix in _AV_MATRICES
+    return is_even and is_read and frame.device == "cpu"
 
 
 class _Writable:
@@ -160,13 +179,22 @@ def _plane(plane: Any) -> NDArray[np.uint8]:
     return rows[:, : plane.width]
 
 
-def _resized(pixels: Pixels, size: Size) -> Pixels:
-    image = _pillow().fromarray(pixels)
-    return np.asarray(image.resize(size, _pillow().Resampling.BILINEAR, reducing_gap=2.0))
+def resized(pixels: Pixels, size: Size) -> Pixels:
+    """Return a picture at `size`, each pixel a mean of those that it covers.
 
-
-@functools.cache
-def _pillow() -> Any:
-    from PIL import Image
-
-    return Image
+    Raises
+    ------
+    UnsupportedError
+        If Pillow is not installed.
+    """
+    if (pixels.shape[1], pixels.shape[0]) == size:
+        return pixels
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise UnsupportedError(
+            f"pictures are scaled by Pillow, which cannot be imported ({error}): install "
+            f"'cuframes-nb[lab]'"
+        ) from error
+    image = Image.fromarray(np.ascontiguousarray(pixels))
+    return np.asarray(image.resize(size, Image.Resampling.BILINEAR, reducing_gap=2.0))

@@ -9,11 +9,13 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import itertools
+import json
 import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from cuframes_nb._api.frame import Frame
@@ -23,7 +25,7 @@ from cuframes_nb._viewer.camera import Camera, Shot
 from cuframes_nb._viewer.encoders import JPEG, PNG, JpegEncoder, png
 from cuframes_nb._viewer.messages import PageMessage, Part
 from cuframes_nb._viewer.pacing import Pacer, Plan
-from cuframes_nb._viewer.picture import Planes, Scaler, Size
+from cuframes_nb._viewer.picture import Scaler, Size
 
 __all__ = ["Send", "Viewer"]
 
@@ -42,16 +44,63 @@ _REST_SECONDS: Final = 3.0
 _REST_HIDDEN_SECONDS: Final = 60.0
 """Without a view, or one that can be seen, for so long, the thread ends and the subscriptions
 are given up."""
+_PING_SECONDS: Final = 5.0
+"""Between messages while views are there and none of them counts: one that was asleep finds out
+that it is not forgotten."""
 _MOST_VIEWS: Final = 64
 _MESSAGE_BYTES: Final = 700
 """What a message takes beside its pictures, roughly."""
 
 
+class _Errand:
+    """Something that the viewer's thread is to do for another."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
+        self._done = threading.Event()
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        """Do it, and let who waits go on."""
+        try:
+            self._action()
+        except Exception as error:  # noqa: BLE001  it is who waits that is to have it
+            self._error = error
+        finally:
+            self._done.set()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Return whether it is done, at the latest after so long; raises what it raised."""
+        done = self._done.wait(seconds or 0.0)
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # its traceback has this call's variables
+        return done
+
+
 class _Arrived(NamedTuple):
     """A message of a page, or something to do, and when it came."""
 
-    content: PageMessage | Callable[[], object]
+    content: PageMessage | _Errand
     at_us: int
+
+
+class _Picture(NamedTuple):
+    """What a page is shown of a camera."""
+
+    shot: Shot
+    data: bytes
+
+
+class _Last(NamedTuple):
+    """What pages were shown of a camera last."""
+
+    frame: tuple[int, int]
+    data: bytes
+    shapes: list[dict[str, Any]] | None
 
 
 class Viewer:
@@ -95,8 +144,11 @@ class Viewer:
         self._pacer = Pacer(fps_limit=fps, quality=quality)
         self._encoder = JpegEncoder()
         self._scaler = Scaler()
-        self._inbox: queue.Queue[_Arrived] = queue.Queue(_INBOX)
-        self._guard = threading.Lock()
+        self._every = 1.0 / fps if fps else 0.0
+        self._inbox: queue.Queue[_Arrived] = queue.Queue()
+        # Held by who posts, and by the thread while it ends. Reentrant: what it is held for may be
+        # interrupted by a finalizer that closes the viewer.
+        self._guard = threading.RLock()
         self._thread: threading.Thread | None = None
         self._closed = False
         self._rooms: dict[str, Size] = {}
@@ -104,19 +156,40 @@ class Viewer:
         self._paused = False
         self._history: list[Frame] = []
         self._n = 0
-        self._last_data: list[bytes] = []
+        self._last: dict[Camera, _Last] = {}
+        self._plan = self._pacer.plan  # of the pictures that pages show
         self._still_at = math.inf
         self._redraw = True
         self._status_at = 0.0
         self._next_tick = 0.0
+        self._alone_since = math.inf
 
     # --- From any thread --------------------------------------------------------------------------
 
     def tell(self, content: object) -> None:
         """Take a message of a page in; what makes no sense is passed over."""
         message = messages.parse(content)
-        if message is not None:
-            self._post(message, start=isinstance(message, messages.Hello | messages.Visible))
+        if message is None:
+            return
+        with self._guard:
+            if self._closed:
+                return
+            if not self.running and isinstance(message, messages.Bye):
+                self._forget_view(message.view)
+            elif self.running or self._wakes(message):
+                self._post(message)
+
+    def _wakes(self, message: PageMessage) -> bool:
+        """Return whether somebody looks who says this while there is no thread."""
+        is_seen = isinstance(message, messages.Visible) and message.on
+        return isinstance(message, messages.Hello) or (is_seen and message.view in self._rooms)
+
+    def _post(self, message: PageMessage) -> None:
+        if self._inbox.qsize() < _INBOX:
+            self._inbox.put(_Arrived(message, _now_us()))
+        if not self.running:
+            self._thread = threading.Thread(target=self._run, name="cuframes-view", daemon=True)
+            self._thread.start()
 
     def do(self, action: Callable[[], object], *, wait: float | None = None) -> bool:
         """Have the viewer's thread do something, between two pictures.
@@ -132,23 +205,22 @@ class Viewer:
         -------
         bool
             Whether it is done already.
+
+        Raises
+        ------
+        Exception
+            What the action raised, if it is done.
         """
         if threading.current_thread() is self._thread:
             action()
             return True
-        done = threading.Event()
-
-        def act() -> None:
-            try:
-                action()
-            finally:
-                done.set()
-
-        self._post(act, start=False)
+        errand = _Errand(action)
         with self._guard:
-            if not self.running:
-                self._handle_all()  # nobody else does
-        return done.wait(wait) if wait is not None else done.is_set()
+            if self.running:
+                self._inbox.put(_Arrived(errand, _now_us()))
+            else:
+                errand.run()  # nobody else does, and nobody starts meanwhile
+        return errand.wait(wait)
 
     @property
     def running(self) -> bool:
@@ -172,35 +244,24 @@ class Viewer:
             if self._closed:
                 return
             self._closed = True
-            thread = self._thread
-        with contextlib.suppress(queue.Full):
-            self._inbox.put_nowait(_Arrived(_nothing, _now_us()))
+            thread = self._thread if self.running else None
+            self._inbox.put(_Arrived(_Errand(_nothing), _now_us()))  # wakes it
+            if thread is None:
+                self._rest()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         with contextlib.suppress(Exception):  # there may be no page, no comm, no kernel any more
             self._send(messages.bye(text), [])
-        if thread is None:
-            self._rest()
-
-    def _post(self, content: PageMessage | Callable[[], object], *, start: bool) -> None:
-        with contextlib.suppress(queue.Full):
-            self._inbox.put_nowait(_Arrived(content, _now_us()))
-        if not start:
-            return
-        with self._guard:
-            if not self._closed and not self.running:
-                self._thread = threading.Thread(target=self._run, name="cuframes-view", daemon=True)
-                self._thread.start()
 
     # --- The thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        self._redraw = True
+        self._redraw, self._alone_since = True, math.inf
         try:
             while self._listen():
                 self._work()
         finally:
-            self._rest()
+            self._end()
 
     def _listen(self) -> bool:
         """Wait as long as there is nothing to do, and handle what came; False at the end."""
@@ -209,114 +270,166 @@ class Viewer:
             try:
                 self._handle(self._inbox.get(timeout=patience))
             except queue.Empty:
-                if not self._pacer.watched and self._end():
-                    return False
+                if self._rooms and not self._pacer.watched:
+                    self._tell(messages.status(self._due_status()))
+        elif not self._pacer.watched and self._end(only_alone=True):
+            return False
         self._handle_all()
         self._pacer.set_deaf(self._is_deaf(), _now_us())
         return not self._closed
 
-    def _end(self) -> bool:
-        """End, because nobody looks; False if somebody comes just now."""
-        with self._guard:  # who comes later starts another thread
-            if self._inbox.empty():
-                self._thread = None
+    def _end(self, *, only_alone: bool = False) -> bool:
+        """Let everything go and have no thread any more, once.
+
+        Who comes later starts another thread; with `only_alone`, who comes just now keeps this one.
+        """
+        with self._guard:
+            if self._thread is not threading.current_thread():
                 return True
-        return False
+            if only_alone and not self._inbox.empty():
+                return False
+            self._thread = None
+            for arrived in self._arrived():
+                if isinstance(arrived.content, _Errand):
+                    arrived.content.run()
+            self._rest()
+            return True
 
     def _handle_all(self) -> None:
+        for arrived in itertools.islice(self._arrived(), _INBOX):  # who fills it as fast waits
+            self._handle(arrived)
+
+    def _arrived(self) -> Iterator[_Arrived]:
+        """Yield what is in the inbox."""
         with contextlib.suppress(queue.Empty):
             while True:
-                self._handle(self._inbox.get_nowait())
+                yield self._inbox.get_nowait()
 
     def _patience(self) -> float:
         """Return for how many seconds nothing needs to be done unless a message comes."""
         now_us = _now_us()
         next_us = self._pacer.next_send_us(now_us)
-        if not self._pacer.watched:
+        now = time.monotonic()
+        if next_us is None:  # nobody looks
             if not self._paused:
                 self._let_go()
-            return _REST_HIDDEN_SECONDS if self._rooms else _REST_SECONDS
-        if next_us is None:
-            return _STATUS_SECONDS
+            self._alone_since = min(self._alone_since, now)
+            if not self._rooms:
+                return max(self._alone_since + _REST_SECONDS - now, 0.0)
+            return min(_PING_SECONDS, max(self._alone_since + _REST_HIDDEN_SECONDS - now, 0.0))
+        self._alone_since = math.inf
         until_send = max(0, next_us - now_us) / 1e6
-        now = time.monotonic()
         if self._paused:
             if self._redraw:
                 return until_send
             return max(until_send, min(self._still_at, self._status_at) - now, 0.0)
-        if len(self.cameras) > 1:
-            return max(until_send, self._next_tick - now)
-        return until_send
+        return until_send if self._redraw else max(until_send, self._next_tick - now)
 
     def _work(self) -> None:
         now_us = _now_us()
         next_us = self._pacer.next_send_us(now_us)
         if next_us is None or next_us > now_us:
             return
+        if not self._redraw and not self._paused and time.monotonic() < self._next_tick:
+            return
         again, self._redraw = self._redraw, False
         frames = self._frames(again=again)
-        if frames:
-            self._show(frames, again=again)
-        elif time.monotonic() >= self._still_at:
+        if frames and self._show(frames, again=again):
+            return
+        if time.monotonic() >= self._still_at:
             self._show_stills()
         elif time.monotonic() >= self._status_at:
-            self._tell(messages.status(self.status()))
+            self._tell(messages.status(self._due_status()))
 
     def _frames(self, *, again: bool) -> list[tuple[Camera, Frame]]:
         """Return the frames to be shown now: new ones, with `again` also those on screen."""
         if self._paused:
-            return self._on_screen() if again else []
-        if len(self.cameras) == 1:
-            frames = [(camera, camera.take(_TAKE_SECONDS)) for camera in self.cameras]
+            new = [(camera, camera.take(0.0)) for camera in self.cameras if camera.shown is None]
+        elif len(self.cameras) == 1:
+            new = [(camera, camera.take(_TAKE_SECONDS)) for camera in self.cameras]
         else:
             self._next_tick = time.monotonic() + 1.0 / _GRID_FPS
-            frames = [(camera, camera.take(0.0)) for camera in self.cameras]
-        taken = [(camera, frame) for camera, frame in frames if frame is not None]
+            new = [(camera, camera.take(0.0)) for camera in self.cameras]
+        taken = {camera: frame for camera, frame in new if frame is not None}
         if again:
-            new = {camera for camera, _ in taken}
-            taken += [pair for pair in self._on_screen() if pair[0] not in new]
-        return taken
+            taken = dict(self._on_screen()) | taken
+        return list(taken.items())
 
     def _on_screen(self) -> list[tuple[Camera, Frame]]:
-        return [(c, c.shown) for c in self.cameras if c.shown is not None]
+        return [(c, c.shown) for c in self.cameras if c.shown is not None and not c.shown.released]
 
     # --- Sending ----------------------------------------------------------------------------------
 
-    def _show(self, frames: Sequence[tuple[Camera, Frame]], *, again: bool) -> None:
-        plan = self._pacer.plan
-        room = self._room()
-        shots = [camera.draw(frame, self._scaler, room, plan.scale) for camera, frame in frames]
-        data = [self._encoder.encode(shot.drawn, plan.quality) for shot in shots]
-        for shot in shots:
-            if shot.frame is not shot.camera.shown:
-                shot.camera.show(shot.frame)
-        if not again and data == self._last_data and not any(shot.shapes for shot in shots):
-            self._rest_of_still()
-            return
-        self._last_data = data
-        self._still_at = time.monotonic() + _STILL_SECONDS
-        parts = [self._part(shot, JPEG, still=False) for shot in shots]
-        self._send_frames(parts, data, plan)
-        for camera, frame in self._on_screen():
-            self._on_frame(camera, frame)
+    def _show(self, frames: Sequence[tuple[Camera, Frame]], *, again: bool) -> bool:
+        """Put frames on screen; return whether anything was sent: pages may show it already."""
+        plan, room = self._pacer.plan, self._room()
 
-    def _rest_of_still(self) -> None:
-        """Do what is due while frames come and nothing in them moves: they need not be sent."""
-        now = time.monotonic()
-        if now >= self._still_at:
-            self._show_stills()
-        elif now >= self._status_at:
-            self._tell(messages.status(self.status()))
+        def make(camera: Camera, frame: Frame) -> _Picture:
+            shot = camera.draw(frame, self._scaler, room, plan.scale)
+            data = self._encoder.encode(shot.drawn, plan.quality)
+            if frame is not camera.shown:
+                camera.show(frame)
+            return _Picture(shot, data)
+
+        pictures = self._pictures(frames, make)
+        fresh = [picture for picture in pictures if self._is_fresh(picture) or again]
+        shown = [picture.shot.camera for picture in pictures if self._note(picture)]
+        if fresh:
+            self._plan = plan
+            self._still_at = time.monotonic() + _STILL_SECONDS
+            parts = [self._part(shot, JPEG, still=False) for shot, _ in fresh]
+            self._send_frames(parts, [data for _, data in fresh], plan)
+        else:
+            self._next_tick = max(self._next_tick, time.monotonic() + self._every)
+        for camera in shown:
+            self._call(self._on_frame, camera, camera.shown)
+        return bool(fresh)
+
+    def _pictures(
+        self,
+        frames: Sequence[tuple[Camera, Frame]],
+        make: Callable[[Camera, Frame], _Picture],
+    ) -> list[_Picture]:
+        """Return the pictures of frames; what cannot be made is told with the camera's state."""
+        pictures = []
+        for camera, frame in frames:
+            try:
+                pictures.append(make(camera, frame))
+            except Exception as error:  # noqa: BLE001  a frame that was released, no memory
+                camera.fail("process", f"{type(error).__name__}: {error}")
+        if not pictures:
+            time.sleep(_TAKE_SECONDS)  # it will be the same at once
+        return pictures
+
+    def _is_fresh(self, picture: _Picture) -> bool:
+        """Return whether pages do not show just this already."""
+        last = self._last.get(picture.shot.camera)
+        return last is None or (last.data, last.shapes) != (picture.data, picture.shot.shapes)
+
+    def _note(self, picture: _Picture) -> bool:
+        """Note what pages show; return whether it is another frame than before."""
+        shot = picture.shot
+        key = (shot.frame.seq, shot.frame.published_ns)
+        last = self._last.get(shot.camera)
+        self._last[shot.camera] = _Last(key, picture.data, shot.shapes)
+        return last is None or last.frame != key
 
     def _show_stills(self) -> None:
         """Send what is on screen without loss, if the links carry it in less than a second."""
         self._still_at = math.inf
         room = self._room()
-        shots = [camera.still(frame, room) for camera, frame in self._on_screen()]
-        data = [png(shot.drawn) for shot in shots if not isinstance(shot.drawn, Planes)]
-        if shots and sum(map(len, data)) <= self._pacer.still_bytes:
-            parts = [self._part(shot, PNG, still=True) for shot in shots]
+
+        def make(camera: Camera, frame: Frame) -> _Picture:
+            shot, pixels = camera.still(frame, room)
+            return _Picture(shot, png(pixels))
+
+        pictures = self._pictures(self._on_screen(), make)
+        data = [picture.data for picture in pictures]
+        if pictures and sum(map(len, data)) <= self._pacer.still_bytes:
+            parts = [self._part(shot, PNG, still=True) for shot, _ in pictures]
             self._send_frames(parts, data, None)
+        elif _better(self._pacer.plan, self._plan):
+            self._redraw = True  # at least with the best that the links carry by now
 
     def _part(self, shot: Shot, mime: str, *, still: bool) -> Part:
         return Part(
@@ -340,27 +453,38 @@ class Viewer:
         self._n += 1
         now_us = _now_us()
         asked = self._pacer.wants_ack(now_us)
-        nbytes = sum(map(len, data)) + _MESSAGE_BYTES
+        nbytes = sum(map(len, data)) + sum(map(_text_bytes, parts)) + _MESSAGE_BYTES
         self._pacer.sent(self._n, nbytes, now_us, asked=asked, plan=plan)
-        status = self.status() if time.monotonic() >= self._status_at else None
+        status = self._due_status() if time.monotonic() >= self._status_at else None
         self._tell(messages.frames(self._n, ack=asked, parts=parts, status=status), data)
 
     def _tell(self, content: dict[str, Any], buffers: Sequence[bytes] = ()) -> None:
+        if self._closed:
+            return  # goodbye is the last word
         with contextlib.suppress(Exception):  # a kernel that ends, a comm that is closed
             self._send(content, list(buffers))
 
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call what the owner gave; what it raises is told to people."""
+        try:
+            function(*arguments)
+        except Exception as error:  # noqa: BLE001  not ours
+            self._tell(messages.told(f"{type(error).__name__}: {error}", error=True))
+
     def _room(self) -> Size | None:
-        """Return the device pixels of the largest view; in a grid, those of one tile."""
+        """Return the device pixels of the largest view, in a grid those of its largest tile."""
         if not self._rooms:
             return None
         width = max(w for w, _ in self._rooms.values())
         height = max(h for _, h in self._rooms.values())
-        columns = math.ceil(math.sqrt(len(self.cameras)))
-        return (max(1, width // columns), max(1, height // columns))
+        return (width, height)
+
+    def _due_status(self) -> dict[str, Any]:
+        self._status_at = time.monotonic() + _STATUS_SECONDS
+        return self.status()
 
     def status(self) -> dict[str, Any]:
         """Return what the read-out shows; on the thread, or by `do`."""
-        self._status_at = time.monotonic() + _STATUS_SECONDS
         pacer, plan = self._pacer, self._pacer.plan
         known = [c.fps for c in self.cameras if c.fps]
         pacer.set_source_fps(max(known, default=None))
@@ -380,13 +504,12 @@ class Viewer:
 
     def _handle(self, arrived: _Arrived) -> None:
         content, at_us = arrived
-        if not isinstance(content, PageMessage):
-            content()
+        if isinstance(content, _Errand):
+            content.run()
         elif isinstance(content, messages.Hello | messages.Size):
             self._place(content, at_us)
         elif isinstance(content, messages.Bye):
-            self._rooms.pop(content.view, None)
-            self._pacer.leave(content.view)
+            self._forget_view(content.view)
         elif content.view not in self._rooms:
             return  # a view that never said hello, or has left
         elif isinstance(content, messages.Ack):
@@ -398,14 +521,20 @@ class Viewer:
             self._control(content)
 
     def _place(self, message: messages.Hello | messages.Size, at_us: int) -> None:
-        new = message.view not in self._rooms
         if isinstance(message, messages.Hello):
+            while message.view not in self._rooms and len(self._rooms) >= _MOST_VIEWS:
+                self._forget_view(next(iter(self._rooms)))  # who came first may have left long ago
             self._pacer.join(message.view, at_us)
-        elif new:
+            (self._as_text.add if message.b64 else self._as_text.discard)(message.view)
+        elif message.view not in self._rooms:
             return
-        if not new or len(self._rooms) < _MOST_VIEWS:
-            self._rooms[message.view] = (message.w, message.h)
+        self._rooms[message.view] = (message.w, message.h)
         self._redraw, self._status_at = True, 0.0
+
+    def _forget_view(self, view: str) -> None:
+        self._rooms.pop(view, None)
+        self._as_text.discard(view)
+        self._pacer.leave(view)
 
     def _control(self, message: PageMessage) -> None:
         if isinstance(message, messages.Play):
@@ -417,34 +546,34 @@ class Viewer:
         elif isinstance(message, messages.Roi):
             self.set_roi(message.cam, message.roi)
         else:
-            self._on_event(message)
+            self._call(self._on_event, message)
 
     # --- On the thread, or by `do` ----------------------------------------------------------------
 
     def play(self) -> None:
-        """Go on."""
+        """Go on, with the newest frame there is."""
+        if self._history:
+            self.cameras[0].shown, self._redraw = self._history[-1], True
         self._forget()
         self._paused, self._status_at = False, 0.0
 
     def pause(self) -> None:
-        """Hold the picture, and the frames before it that can be stepped back to."""
+        """Hold the picture, and the frames in the ring that can be stepped to."""
         if not self._paused:
             self._paused, self._status_at = True, 0.0
             self._history = self.cameras[0].recent()  # before they are written over
-            self._still_at = min(self._still_at, time.monotonic() + _STILL_SECONDS)
 
     def step(self, by: int) -> None:
         """Go `by` frames back or forward, as far as there are any; pauses."""
         self.pause()
         camera = self.cameras[0]
-        if not self._history or camera.shown is None:
+        if camera.shown is None:
             return
-        at = self._history.index(camera.shown) + by
-        if at >= len(self._history):
-            self._step_on(camera)
-        else:
-            camera.shown = self._history[max(0, at)]
-            self._redraw = True
+        if camera.shown not in self._history[: -1 if by > 0 else None]:
+            self._forget()
+            self._history = camera.recent()  # there may be newer ones by now
+        at, last = self._history.index(camera.shown), len(self._history) - 1
+        camera.shown, self._redraw = self._history[min(max(0, at + by), last)], True
 
     def redraw(self) -> None:
         """Show what is on screen once more: how it is made has changed."""
@@ -454,16 +583,6 @@ class Viewer:
         """Show this part of a camera's frames, None for all."""
         if cam < len(self.cameras):
             self.cameras[cam].roi = roi
-            self._redraw = True
-
-    def _step_on(self, camera: Camera) -> None:
-        """Show a frame newer than those that are kept, for which the oldest makes room."""
-        if len(self._history) > 1:
-            self._history.pop(0).release()
-        frame = camera.take(_TAKE_SECONDS)
-        if frame is not None:
-            self._history.append(frame)
-            camera.shown = frame
             self._redraw = True
 
     def _forget(self) -> None:
@@ -482,7 +601,16 @@ class Viewer:
         self._forget()
         for camera in self.cameras:
             camera.rest()
-        self._last_data = []
+        self._last.clear()
+
+
+def _text_bytes(part: Part) -> int:
+    """Return how long a part's text is, but for the little that all have."""
+    return len(part.data or "") + (len(json.dumps(part.shapes)) if part.shapes else 0)
+
+
+def _better(plan: Plan, other: Plan) -> bool:
+    return (plan.scale, plan.quality) > (other.scale, other.quality)
 
 
 def _nothing() -> None:

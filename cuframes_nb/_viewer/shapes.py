@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import io
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
@@ -59,11 +60,11 @@ class Shape:
         try:
             style = {"width": _number(self.width), "fill": _number(self.fill)}
             return {
-                "kind": self.kind, **self.geometry(), "label": str(self.label),
-                "color": str(self.color), **style,
+                "kind": self.kind, **self.geometry(), "label": _text(self.label),
+                "color": _text(self.color), **style,
             }  # fmt: skip
-        except (TypeError, ValueError) as error:
-            raise InvalidArgumentError(f"{self!r} cannot be drawn: {error}") from error
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidArgumentError(f"{repr(self)[:200]} cannot be drawn: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ class Text(Shape):
 
     def geometry(self) -> dict[str, Any]:
         """Return place and text."""
-        return {"at": [_number(self.x), _number(self.y)], "text": str(self.text)}
+        return {"at": [_number(self.x), _number(self.y)], "text": _text(self.text)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -148,15 +149,20 @@ class Mask(Shape):
     kind: ClassVar[str] = "mask"
     mask: Any
     roi: tuple[float, float, float, float] | None = None
+    fill: float = dataclasses.field(default=0.5, kw_only=True)
 
     def geometry(self) -> dict[str, Any]:
         """Return it as a PNG of one bit a pixel."""
         from cuframes_nb._viewer.images import host_array
 
         array = host_array(self.mask)
-        if array.ndim != 2:
-            raise InvalidArgumentError(f"a mask has two dimensions, not {array.ndim}")
+        if array.ndim != 2 or not array.size:
+            raise InvalidArgumentError(
+                f"a mask has two dimensions and is not empty; this has {tuple(array.shape)}"
+            )
         roi = None if self.roi is None else [_number(v) for v in self.roi]
+        if roi is not None and len(roi) != 4:
+            raise InvalidArgumentError(f"roi is {self.roi!r}; it must be (x, y, width, height)")
         return {"size": [array.shape[1], array.shape[0]], "bits": _png_bits(array), "roi": roi}
 
 
@@ -173,11 +179,10 @@ def as_json(value: Any) -> list[dict[str, Any]]:
     InvalidArgumentError
         If it is none of these, or too much.
     """
-    shapes = list(_shapes(value))
+    shapes = list(itertools.islice(_shapes(value), MAX_SHAPES + 1))
     if len(shapes) > MAX_SHAPES:
         raise InvalidArgumentError(
-            f"the overlay has {len(shapes)} shapes; at most {MAX_SHAPES} are drawn: use one "
-            f"cf.Points for many points"
+            f"the overlay has more than {MAX_SHAPES} shapes: use one cf.Points for many points"
         )
     return [shape.as_json() for shape in shapes]
 
@@ -203,6 +208,8 @@ def _boxes(array: Any) -> Iterable[Shape]:
     from cuframes_nb._viewer.images import host_array
 
     rows = host_array(array)
+    if not rows.size:
+        return  # whatever its shape: nothing was found
     if rows.ndim != 2 or rows.shape[1] != 4:
         raise InvalidArgumentError(
             f"an array of boxes has shape (n, 4): x, y, width, height; not {tuple(rows.shape)}"
@@ -216,6 +223,11 @@ def _number(value: Any) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{value!r} is not finite")
     return round(number, 2)
+
+
+def _text(value: Any) -> str:
+    """Return a text that can be sent: names of files may have what is no character."""
+    return str(value).encode(errors="replace").decode()
 
 
 def _pairs(points: Any) -> list[list[float]]:

@@ -1,8 +1,10 @@
-"""Whether messages of pages can arrive while a cell runs."""
+"""Whether messages of pages can arrive while a cell runs, and seeing to it that they do."""
 
 from __future__ import annotations
 
+import contextvars
 import threading
+from collections.abc import Callable
 from typing import Any
 
 __all__ = ["Hearing"]
@@ -13,17 +15,38 @@ class Hearing:
 
     With subshells (from ipykernel 7 and JupyterLab 4.4 on) messages of widgets arrive on threads of
     their own, at any time. Without, they arrive on the main thread, and so not while a cell runs.
+
+    ipykernel brings a page's answer to where the message that it answers was sent from. What a
+    thread of ours sends would count as sent by the cell that ran last, and the answers would wait
+    for the main thread. So it is sent in the context of a message that came from the page, through
+    that page's subshell.
     """
 
     def __init__(self) -> None:
         self._on_main: bool | None = None
         self._busy = False
         self._shell: Any = None
+        self._context: contextvars.Context | None = None
+        self._subshell: str | None = None
         self._watch()
 
     def note(self) -> None:
-        """Note that a message has arrived, on this thread."""
+        """Note that a message of a page has arrived, on this thread and in this context."""
         self._on_main = threading.current_thread() is threading.main_thread()
+        kernel = self._kernel
+        subshell = _subshell_of(kernel) if kernel is not None else None
+        if subshell is not None:
+            self._context, self._subshell = contextvars.copy_context(), subshell
+
+    def send(self, send: Callable[[], object]) -> None:
+        """Send something in such a way that answers to it can be heard."""
+        context = self._context
+        if context is not None and not self._has(self._subshell):
+            self._context = context = None  # the page is gone, and its subshell with it
+        if context is None:
+            send()
+        else:
+            context.copy().run(send)
 
     def is_deaf(self) -> bool:
         """Whether no message can arrive now."""
@@ -35,6 +58,15 @@ class Hearing:
         if shell is not None:
             shell.events.unregister("pre_run_cell", self._begin)
             shell.events.unregister("post_run_cell", self._end)
+
+    @property
+    def _kernel(self) -> Any:
+        return getattr(self._shell, "kernel", None)
+
+    def _has(self, subshell: str | None) -> bool:
+        """Whether the kernel still has that subshell."""
+        thread = getattr(self._kernel, "shell_channel_thread", None)
+        return thread is not None and subshell in thread.manager.list_subshell()
 
     def _watch(self) -> None:
         from IPython import get_ipython
@@ -51,3 +83,10 @@ class Hearing:
 
     def _end(self, *_: object) -> None:
         self._busy = False
+
+
+def _subshell_of(kernel: Any) -> str | None:
+    """Return the subshell through which the message that is handled now came."""
+    header = (kernel.get_parent() or {}).get("header") or {}
+    subshell: str | None = header.get("subshell_id")
+    return subshell

@@ -255,13 +255,14 @@ def _watch_in_terminal(keys: Sequence[str]) -> None:
 def _viewers() -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return the live viewer for one stream, and the one for several."""
     try:
-        widget = importlib.import_module("cuframes_nb.notebook.widget")
+        importlib.import_module("cuframes_nb.notebook.widget")
     except ImportError as error:
         raise UnsupportedError(
             f"the live view needs JupyterLab's widgets ({error}): pip install 'cuframes-nb[lab]'. "
             f"%cuframes snapshot shows a picture without them"
         ) from error
-    return widget.view, widget.grid
+    viewing = importlib.import_module("cuframes_nb.notebook.viewing")
+    return viewing.view, viewing.grid
 
 
 def _nothing() -> None:

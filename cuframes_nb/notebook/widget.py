@@ -215,6 +215,10 @@ class View(anywidget.AnyWidget):
 
     # --- Inside -----------------------------------------------------------------------------------
 
+    def _say(self, content: dict[str, Any], buffers: Sequence[bytes] = ()) -> None:
+        """Send a message to the pages; on any thread."""
+        self._hearing.send(lambda: self.send(content, list(buffers)))
+
     def _do(self, action: Callable[[], object]) -> None:
         if self._closed:
             raise ClosedError("this view was closed: make a new one with cf.view()")
@@ -262,7 +266,7 @@ class View(anywidget.AnyWidget):
         elif isinstance(message, messages.Probe) and camera.shown is not None:
             answer = pixel_of(camera.shown, message)
             if answer is not None:
-                self.send(answer)
+                self._say(answer)
             if self.on_probe is not None:
                 self.on_probe(camera.shown, message.x, message.y)
         elif isinstance(message, messages.Histogram):
@@ -270,7 +274,7 @@ class View(anywidget.AnyWidget):
         elif isinstance(message, messages.Snapshot):
             path, data = self._snapshot(camera, None)
             said = messages.saved(path.name, str(path), "image/png")
-            self.send(said, [data] if message.download else [])
+            self._say(said, [data] if message.download else [])
 
 
 def _heard(widget: View, content: object, buffers: object) -> None:
@@ -283,7 +287,7 @@ def _heard(widget: View, content: object, buffers: object) -> None:
 def _send(me: weakref.ref[View], content: dict[str, Any], buffers: Sequence[bytes]) -> None:
     widget = me()
     if widget is not None:
-        widget.send(content, list(buffers))
+        widget._say(content, buffers)  # noqa: SLF001
 
 
 def _shown(me: weakref.ref[View], camera: Camera, frame: Frame) -> None:
@@ -292,7 +296,7 @@ def _shown(me: weakref.ref[View], camera: Camera, frame: Frame) -> None:
         return
     cam = widget._viewer.cameras.index(camera)  # noqa: SLF001
     if cam in widget._histograms and camera.histogram_due():  # noqa: SLF001
-        widget.send(histogram_of(frame, cam))
+        widget._say(histogram_of(frame, cam))  # noqa: SLF001
     if (on_frame := widget.on_frame) is not None:
         _guarded(widget, lambda: on_frame(frame))
 
@@ -308,7 +312,7 @@ def _guarded(widget: View, action: Callable[[], object]) -> None:
     try:
         action()
     except Exception as error:  # noqa: BLE001  the user's function
-        widget.send(messages.told(f"{type(error).__name__}: {error}", error=True))
+        widget._say(messages.told(f"{type(error).__name__}: {error}", error=True))  # noqa: SLF001
 
 
 def _names(sources: Sequence[Any]) -> list[str]:

@@ -42,7 +42,7 @@ def often(monkeypatch):
 def viewers(monkeypatch):
     """Stand in for the live viewer; return what it was asked for."""
     asked = []
-    stand_in = types.ModuleType("cuframes_nb.notebook.widget")
+    stand_in = types.ModuleType("cuframes_nb.notebook.viewing")
     stand_in.view = lambda source, **options: asked.append(("view", source, options)) or "widget"
     stand_in.grid = lambda sources, **options: asked.append(("grid", sources, options)) or "widgets"
     monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)

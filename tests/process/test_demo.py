@@ -46,7 +46,7 @@ def out(tmp_path):
 
 
 def demo(out, *args):
-    return command("demo", "--memory", "host", "--out", str(out), *args)
+    return command("demo", "--no-lab", "--memory", "host", "--out", str(out), *args)
 
 
 def png_size(path):

@@ -67,7 +67,8 @@ def _with_ratios(rows: list[Result]) -> list[Result]:
         rivals = [
             other["latency_p50_us"]
             for other in rows
-            if row.get("library") in _OURS and other["library"] not in _OURS
+            if row.get("library") in _OURS
+            and other["library"] not in _OURS
             and (other["rate_fps"], other["subscribers"]) == (row["rate_fps"], row["subscribers"])
             and other["latency_p50_us"]
         ]

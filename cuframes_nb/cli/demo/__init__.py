@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cuframes_nb.cli._signals import Interrupts, deaf_children
+from cuframes_nb.cli.demo import lab
 from cuframes_nb.errors import CuframesError, InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ __all__ = ["add_parser"]
 _ABOUT: Final = """\
 Publish a film in real time, over and over, and watch it from a second process that gets each frame
 where the first one wrote it.
+
+Where JupyterLab is installed, it opens on a quickstart with the live picture, too.
 
 The second process computes brightness and motion of every frame, shows them in one line, and draws
 the last frame with what it measured into a picture. On a machine with a usable GPU all of this
@@ -72,6 +75,12 @@ def add_parser(commands: Any) -> None:  # argparse's class for it is private
     parser.add_argument(
         "--out", type=Path, default=DEFAULT_OUT, help="picture to write (default: %(default)s)"
     )
+    parser.add_argument(
+        "--lab",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="open the notebooks in JupyterLab, if it is installed (default: yes)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -81,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     source, what = _source(args.video)
     with source.publisher(args.key, memory=args.memory) as publisher:
         _introduce(what, publisher)
-        with Interrupts() as interrupts, _watcher(args) as watcher:
+        with Interrupts() as interrupts, _notebooks(args), _watcher(args) as watcher:
             _play(source, publisher, watcher, interrupts, args.seconds)
             early = watcher.poll()
             stats = publisher.stats
@@ -91,6 +100,27 @@ def run(args: argparse.Namespace) -> int:
         raise _EarlyEndError(f"the watching process {_ending(early)}, so the demo ends")
     print(f"published {stats.published} frames, dropped {stats.dropped}")
     return status
+
+
+@contextlib.contextmanager
+def _notebooks(args: argparse.Namespace) -> Iterator[None]:
+    """Run JupyterLab meanwhile, if it is wanted and there."""
+    if not args.lab:
+        yield
+        return
+    if not lab.is_installed():
+        print("For the live view in JupyterLab: pip install 'cuframes-nb[lab]'")
+        yield
+        return
+    folder = args.out.parent / "notebooks"
+    print("Starting JupyterLab ...", flush=True)
+    with lab.jupyter_lab(folder) as address:
+        if address is None:
+            print(f"JupyterLab did not start; {folder / 'jupyterlab.log'} says why.")
+        else:
+            opened = " (opened in your browser)" if lab.show(address) else ""
+            print(f"The quickstart, with the live picture{opened}:\n\n  {address}\n", flush=True)
+        yield
 
 
 class _EarlyEndError(CuframesError):

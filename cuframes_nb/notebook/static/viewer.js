@@ -14,7 +14,6 @@
  * @typedef {[number, number, number, number]} Rect  x, y, width, height; in pixels of the source unless said otherwise
  *
  * @typedef {object} Part  one picture of one camera, as it came
- * @property {number} cam
  * @property {?number} seq
  * @property {?Rect} roi  what it shows of the source
  * @property {string} mime
@@ -74,7 +73,7 @@ const COMMANDS = [
   { id: "in", label: "Zoom in", keys: ["+", "="], shown: "+", icon: "M7 2.9a4.1 4.1 0 1 0 0 8.2a4.1 4.1 0 1 0 0-8.2M10 10l3.4 3.4M5.1 7h3.8M7 5.1v3.8", group: 2, held: true },
   { id: "probe", label: "Probe pixels", keys: ["p"], shown: "P", icon: "M8 2v4M8 10v4M2 8h4M10 8h4M8 7.95v.1", group: 3 },
   { id: "histogram", label: "Histogram", keys: ["h"], shown: "H", icon: "M2.5 13.3h11M4.2 10.8V9M6.7 10.8V4.5M9.3 10.8V3M11.8 10.8V7", group: 3 },
-  { id: "overlays", label: "Overlays", keys: ["o"], shown: "O", icon: "M2.7 2.7h7v7h-7zM9.7 6.3h3.6v7h-7V9.7", group: 3 },
+  { id: "overlays", label: "Hide overlays", keys: ["o"], shown: "O", icon: "M2.7 2.7h7v7h-7zM9.7 6.3h3.6v7h-7V9.7", group: 3 },
   { id: "fullscreen", label: "Full screen", keys: [], shown: "", icon: "M9.3 2.8h3.9v3.9M13.2 2.8L9 7M6.7 13.2H2.8V9.3M2.8 13.2L7 9", group: 4 },
   { id: "help", label: "Keys", keys: ["?"], shown: "?", icon: "M8 2.4a5.6 5.6 0 1 0 0 11.2a5.6 5.6 0 1 0 0-11.2M6.4 6.6a1.6 1.6 0 1 1 2.4 1.4c-.6.35-.8.6-.8 1.2M8 11.2v.05", group: 4 },
 ];
@@ -95,15 +94,15 @@ const GRID_GESTURES = [
 
 /** Figures of the read-out: name, label, width of the value in digits, unit. */
 const FIGURES = [
-  ["fps", "", 11, "fps"],
-  ["age", "age", 4, "ms"],
-  ["lost", "drop/skip", 5, ""],
-  ["seq", "", 7, ""],
-  ["format", "", 14, ""],
-  ["memory", "", 4, ""],
-  ["encoder", "", 13, ""],
-  ["mbit", "", 5, "Mbit/s"],
-  ["rtt", "rtt", 4, "ms"],
+  ["fps", "", 10, ""],
+  ["age", "age", 3, "ms"],
+  ["lost", "drop/skip", 4, ""],
+  ["seq", "", 6, ""],
+  ["format", "", 0, ""],
+  ["memory", "", 0, ""],
+  ["encoder", "", 0, ""],
+  ["mbit", "", 4, "Mbit/s"],
+  ["rtt", "rtt", 3, "ms"],
   ["safe", "", 0, ""],
 ];
 
@@ -405,14 +404,19 @@ class Overlay {
     const masks = shapes.filter((shape) => shape.kind === "mask").slice(0, 64);
     if (!masks.length) return [];
     const before = this.painted;
-    const keys = masks.map((shape) => `${color(shape.color)} ${text(shape.bits)}`);
+    const keys = masks.map((shape, i) => `${i} ${color(shape.color)} ${text(shape.bits)}`);
     const canvases = await Promise.all(masks.map((shape, i) => before.get(keys[i]) ?? paintedMask(shape)));
     this.painted = new Map(keys.map((key, i) => [key, canvases[i]]));
     return canvases;
   }
 
-  /** @param {object[]} shapes  @param {Rect} roi  what the picture shows  @param {number} height  its CSS pixels */
-  draw(shapes, masks, roi, height) {
+  /**
+   * @param {object[]} shapes
+   * @param {Rect} roi  what the picture shows
+   * @param {number} height  its CSS pixels
+   * @param {Rect} all  the whole frame
+   */
+  draw(shapes, masks, roi, height, all) {
     mark(this.svg, "viewBox", roi.join(" "));
     let [paths, labels, points, mask] = [0, 0, 0, 0];
     const masked = [];
@@ -421,7 +425,7 @@ class Overlay {
       points += line?.points ?? 0;
       if (points > MOST_POINTS) break;
       if (line) this.path(paths++, shape, line.d);
-      if (shape.kind === "mask") masked.push(this.mask(masks[mask++], shape, roi));
+      if (shape.kind === "mask") masked.push(this.mask(masks[mask++], shape, roi, all));
       const at = line?.at ?? (shape.kind === "text" ? pointsOf([shape.at])[0] : rect(shape.roi)?.slice(0, 2));
       const words = text(shape.kind === "text" ? shape.text : shape.label).slice(0, 200);
       if (at && words && this.label(labels, shape, words, at, line?.above, roi, height)) labels += 1;
@@ -443,9 +447,9 @@ class Overlay {
     mark(path, "fill-opacity", String(fill));
   }
 
-  mask(canvas, shape, roi) {
+  mask(canvas, shape, roi, all) {
     if (!canvas) return null;
-    place(canvas, rect(shape.roi) ?? roi, roi);
+    place(canvas, rect(shape.roi) ?? all, roi);
     canvas.style.opacity = String(clamp(number(shape.fill) ?? 0.5, 0, 1));
     return canvas;
   }
@@ -580,6 +584,7 @@ class Tile {
     this.asked = null; // when it was last asked for
     this.actual = false; // a pixel of the source for each of the screen's
     this.size = [0, 0];
+    this.scale = 1; // CSS pixels for each of the source's
     this.gesture = null;
     /** @type {?[number, number]} */ this.pixel = null;
     this.histogramOn = false;
@@ -683,8 +688,9 @@ class Tile {
     this.part = part;
     this.masks = masks;
     this.shown = part.roi ?? [0, 0, ...(this.source ?? [bitmap.width, bitmap.height])];
-    this.grow(this.shown);
     this.pixels = [bitmap.width, bitmap.height];
+    this.grow(this.shown);
+    this.fitCanvas(bitmap);
     this.context.transferFromImageBitmap(bitmap);
     bitmap.close();
     this.follow(now);
@@ -700,10 +706,16 @@ class Tile {
     part.done(true);
   }
 
+  /** The canvas has the picture's own size, for whoever reads it or saves it. */
+  fitCanvas({ width, height }) {
+    if (this.canvas.width !== width) this.canvas.width = width;
+    if (this.canvas.height !== height) this.canvas.height = height;
+  }
+
   drawShapes() {
     if (!this.part || !this.view.overlays) return;
-    const height = (this.frame.clientHeight * this.shown[3]) / this.wanted()[3];
-    this.overlay.draw(this.part.shapes, this.masks, this.shown, height);
+    const all = [0, 0, ...this.sourceSize()];
+    this.overlay.draw(this.part.shapes, this.masks, this.shown, this.shown[3] * this.scale, all);
   }
 
   /** @returns {number} pictures painted in the second that ends now */
@@ -753,7 +765,8 @@ class Tile {
     const [width, height] = this.sourceSize();
     const all = this.shown[2] >= width - 1 && this.shown[3] >= height - 1;
     this.roi = all ? null : this.shown;
-    if (!answered && this.actual) this.actual = false;
+    if (answered || !this.actual) return;
+    this.actual = false;
     this.view.updateControls();
   }
 
@@ -809,6 +822,7 @@ class Tile {
     const [, , w, h] = this.wanted();
     const fit = Math.min(width / w, height / h);
     const scale = this.actual ? Math.min(fit, 1 / ratio) : fit;
+    this.scale = scale;
     const snap = (css) => Math.round(css * ratio) / ratio; // whole pixels of the screen, or pictures blur
     const { style } = this.frame;
     style.width = `${snap(w * scale)}px`;
@@ -962,7 +976,7 @@ class Tile {
     this.element.classList.toggle("stopped", stopped);
     say(this.noteTitle, state === "closed" ? `${this.name} is closed` : state === "error" ? `${this.name} failed` : `waiting for ${this.name} …`);
     say(this.noteText, why);
-    this.chip.hidden = !stopped || !this.note.hidden;
+    this.chip.hidden = !stopped || !this.note.hidden || Boolean(this.state); // a caption says it
     say(this.chip, stopped ? [state, why].filter(Boolean).join(": ") : "");
     if (this.state) {
       say(this.state, state || "waiting");
@@ -981,6 +995,111 @@ class Tile {
     if (this.canvas.getAttribute("aria-label") === words) return;
     this.canvas.setAttribute("aria-label", words);
     this.labelled = now;
+  }
+}
+
+// --- the line below the picture ----------------------------------------------------------------------------------
+
+/** Figures of how things go. */
+class ReadOut {
+  constructor() {
+    this.figures = new Map(FIGURES.map(([name, label, digits, unit]) => [name, this.figure(label, digits, unit)]));
+    const elements = [...this.figures.values()].map(({ element }) => element);
+    this.element = make("div", { class: "figures", role: "group", "aria-label": "Figures" }, elements);
+  }
+
+  figure(label, digits, unit) {
+    const value = make("span", { class: "value" });
+    value.style.minWidth = `${digits}ch`;
+    const element = make("span", { class: "figure", hidden: true }, [make("span", { text: label }), value, make("span", { text: unit })]);
+    return { element, value };
+  }
+
+  /** @param {?Tile} tile  the only camera in sight, if there is only one */
+  update(tile, status, rate) {
+    const values = { ...ofWidget(status), ...(tile ? ofCamera(tile, status, rate) : {}) };
+    const all = [];
+    for (const [name, { element, value }] of this.figures) {
+      element.hidden = !values[name];
+      say(value, values[name] ?? "");
+      if (values[name]) all.push([...element.children].map((part) => part.textContent).filter(Boolean).join(" "));
+    }
+    mark(this.element, "title", all.join(" · ") || null); // what has no room is there, too
+  }
+}
+
+/** @returns {string} the number with so many digits after the point, none for none */
+const fixed = (value, digits) => number(value)?.toFixed(digits) ?? "";
+
+/** @returns {Record<string, string>} figures of what all cameras share */
+function ofWidget(status) {
+  const scale = number(status.scale);
+  const quality = fixed(status.quality, 0);
+  const encoder = [text(status.encoder), quality && `q${quality}`, scale !== null && Math.abs(scale - 1) > 0.005 ? `×${scale.toFixed(2)}` : ""];
+  return {
+    encoder: encoder.filter(Boolean).join(" "),
+    mbit: fixed(status.mbit, 1),
+    rtt: fixed(status.rtt_ms, 0),
+    safe: status.safe === true ? "safe rate" : "",
+  };
+}
+
+/** @returns {Record<string, string>} figures of one camera */
+function ofCamera(tile, status, rate) {
+  const cam = tile.status;
+  const live = tile.part && !tile.view.paused;
+  const size = number(cam.width) && number(cam.height) ? `${cam.width}×${cam.height}` : "";
+  const lost = [number(cam.dropped), number(cam.skipped)];
+  // Since it was published until it was sent, and since it came until it was painted; the way is half of there and back.
+  const age = live && tile.ages.length ? median(tile.ages) + (number(status.rtt_ms) ?? 0) / 2 : null;
+  return {
+    fps: tile.part && (tile.view.paused ? rate : `${rate} fps`),
+    age: tile.part && (fixed(age, 0) || "–"),
+    lost: lost.some((count) => count !== null) ? lost.map((count) => (count === null ? "–" : grouped(count))).join(" / ") : "",
+    seq: tile.part?.seq != null ? `#${tile.part.seq}` : "",
+    format: [text(cam.format), size].filter(Boolean).join(" "),
+    memory: text(cam.memory),
+  };
+}
+
+/** What people are told, for a while. */
+class Told {
+  /** @param {Timers} timers */
+  constructor(timers) {
+    this.timers = timers;
+    this.url = null;
+    this.element = make("div", { class: "told", role: "status", "aria-live": "polite" });
+  }
+
+  say(words, isError = false) {
+    this.show(words.slice(0, 500), isError ? 20_000 : 8000);
+    this.element.classList.toggle("error", isError);
+  }
+
+  /** Offer a file. It is also saved at once, where front ends let pages do so. */
+  offer(bytes, mime, name) {
+    this.show(`download ${name}`, 60_000);
+    this.url = URL.createObjectURL(new Blob([bytes], { type: mime }));
+    const link = make("a", { href: this.url, download: name, text: `download ${name}` });
+    this.element.replaceChildren(link);
+    link.click();
+  }
+
+  show(line, ms) {
+    this.end();
+    this.element.textContent = line;
+    mark(this.element, "title", line || null);
+    this.element.classList.remove("error");
+    this.callOff = this.timers.after(ms, () => {
+      this.end();
+      this.element.replaceChildren();
+    });
+  }
+
+  end() {
+    this.callOff?.();
+    if (this.url) URL.revokeObjectURL(this.url);
+    this.url = null;
   }
 }
 
@@ -1069,12 +1188,13 @@ class View {
       event.preventDefault();
       this.tile().box.focus({ preventScroll: true });
     });
-    this.figures = new Map(FIGURES.map(([name, label, digits, unit]) => [name, this.figure(label, digits, unit)]));
-    this.readOut = make("div", { class: "figures", role: "group", "aria-label": "Figures" }, [...this.figures.values()].map((f) => f.element));
-    this.told = make("div", { class: "told", role: "status", "aria-live": "polite" });
-    this.line = make("div", { class: "line" }, [this.readOut, this.told]);
+    this.readOut = new ReadOut();
+    this.told = new Told(this.timers);
+    this.line = make("div", { class: "line" }, [this.readOut.element, this.told.element]);
     this.failures = make("div", { class: "failures" });
-    this.help = make("div", { class: "help", role: "dialog", "aria-label": "Keys", tabindex: "-1", popover: "auto", hidden: !("popover" in HTMLElement.prototype) });
+    this.help = make("div", { class: "help", role: "dialog", "aria-label": "Keys", tabindex: "-1", popover: "auto", hidden: !("togglePopover" in HTMLElement.prototype) });
+    // A click beside the list closes it, and a click on the button is one: only the browser can tell them apart.
+    this.buttons.get("help").popoverTargetElement = this.help;
     this.root = make("div", { class: "cuframes-view", role: "group" }, [
       make("div", { class: "screen" }, [this.stage, this.rec, this.veil]), this.toolbar, this.line, this.failures, this.help,
     ]);
@@ -1089,15 +1209,9 @@ class View {
     const button = make("button", { type: "button", "data-command": id, "aria-label": label, title: shown ? `${label} (${shown})` : label }, [icon(path)]);
     const named = keys.map((key) => ({ " ": "Space", "+": "Plus" })[key] ?? key.toUpperCase());
     if (named.length) button.setAttribute("aria-keyshortcuts", named.join(" "));
-    button.addEventListener("click", () => this.command(id));
+    const byBrowser = id === "help" && "popoverTargetElement" in button;
+    if (!byBrowser) button.addEventListener("click", () => this.command(id));
     return button;
-  }
-
-  figure(label, digits, unit) {
-    const value = make("span", { class: "value" });
-    value.style.minWidth = `${digits}ch`;
-    const element = make("span", { class: "figure", hidden: true }, [make("span", { text: label }), value, make("span", { text: unit })]);
-    return { element, value };
   }
 
   setNames() {
@@ -1107,7 +1221,7 @@ class View {
     }
     this.names = list(this.model.get("names")).map((name, cam) => text(name) || `camera ${cam}`);
     if (!this.names.length) this.names = ["camera"];
-    [this.solo, this.current] = [null, 0];
+    [this.solo, this.current] = [null, -1];
     this.aspect = null;
     this.tiles = this.names.map((name, cam) => new Tile(this, cam, name));
     this.stage.replaceChildren(...this.tiles.map((tile) => tile.element));
@@ -1117,7 +1231,8 @@ class View {
     this.root.style.setProperty("--columns", String(columns));
     this.root.classList.toggle("grid", this.grid());
     this.tiles.forEach((tile) => this.sizes?.observe(tile.box));
-    this.updateControls();
+    this.listKeys();
+    this.setCurrent(0);
   }
 
   setTraits() {
@@ -1142,7 +1257,13 @@ class View {
     return this.tiles[this.solo ?? this.current] ?? this.tiles[0];
   }
 
+  /** @returns {Tile|undefined} the camera that a message is about */
+  camera(cam) {
+    return Number.isInteger(cam) ? this.tiles[cam] : undefined;
+  }
+
   setCurrent(cam) {
+    if (this.current === cam) return;
     this.current = cam;
     this.tiles.forEach((tile) => tile.element.classList.toggle("current", tile.cam === cam));
     this.updateControls();
@@ -1223,7 +1344,7 @@ class View {
     this.over = true;
     this.timers.end();
     this.sight.disconnect();
-    this.dropDownload();
+    this.told.end();
     this.root.remove();
   }
 
@@ -1234,10 +1355,22 @@ class View {
     this.greeted = true;
     this.sent = [w, h];
     this.said = null;
-    this.send("hello", { w, h });
+    this.sayHello();
     for (const tile of this.tiles) if (tile.histogramOn) this.send("histogram", { cam: tile.cam, on: true });
     if (this.solo !== null) this.send("solo", { cam: this.solo });
     this.updateSight();
+  }
+
+  sayHello() {
+    const [w, h] = this.sent;
+    this.send("hello", this.asText ? { w, h, b64: true } : { w, h });
+  }
+
+  /** Buffers get lost on the way here: ask for pictures in base64 instead. */
+  askForText() {
+    if (this.asText) return;
+    this.asText = true;
+    this.sayHello();
   }
 
   leave() {
@@ -1353,7 +1486,7 @@ class View {
   receive(message, buffers) {
     if (this.lost && message.t !== "bye") this.find();
     this.hear(performance.now());
-    const tile = this.tiles[message.cam];
+    const tile = this.camera(message.cam);
     if (message.t === "frames") this.frames(message, buffers);
     else if (message.t === "status") this.setStatus(object(message.status));
     else if (message.t === "probe" && message.id > this.firstProbe && message.id <= this.probeId) tile?.showProbe(message);
@@ -1369,16 +1502,17 @@ class View {
     const parts = [];
     for (const [i, raw] of list(message.parts).map(object).entries()) {
       const data = payload(raw, buffers[i]);
+      if (!data && raw.b64 !== true) this.askForText();
       bytes += raw.b64 === true ? text(raw.data).length : data?.byteLength ?? 0;
-      if (this.tiles[raw.cam ?? 0]) parts.push([raw, data]);
+      const tile = this.camera(raw.cam ?? 0);
+      if (tile) parts.push([tile, raw, data]);
     }
     const n = number(message.n);
     const done = n > 0
       ? this.account.received(n, bytes, message.ack === true, parts.length)
       : () => {};
-    for (const [raw, data] of parts) {
-      this.tiles[raw.cam ?? 0].offer({
-        cam: raw.cam ?? 0,
+    for (const [tile, raw, data] of parts) {
+      tile.offer({
         seq: number(raw.seq),
         roi: rect(raw.roi),
         mime: MIMES.has(raw.mime) ? raw.mime : "",
@@ -1402,34 +1536,15 @@ class View {
 
   saved(message, buffers) {
     const name = text(message.name) || "snapshot";
-    const path = text(message.path);
+    this.tell(`saved ${text(message.path) || name}`);
     const bytes = payload(message, buffers[0]);
-    this.tell(path ? `saved ${path}` : `saved ${name}`);
     if (!bytes || !this.downloads) return; // another view's
     this.downloads -= 1;
-    this.dropDownload();
-    this.url = URL.createObjectURL(new Blob([bytes], { type: text(message.mime) }));
-    const link = make("a", { href: this.url, download: name, text: `download ${name}` });
-    this.told.replaceChildren(link);
-    link.click();
+    this.told.offer(bytes, text(message.mime), name);
   }
 
-  dropDownload() {
-    if (this.url) URL.revokeObjectURL(this.url);
-    this.url = null;
-  }
-
-  /** Show a line of text for a while. */
   tell(words, isError = false) {
-    const line = words.slice(0, 500);
-    this.told.textContent = line;
-    mark(this.told, "title", line || null);
-    this.told.classList.toggle("error", isError);
-    this.untelling?.();
-    this.untelling = this.timers.after(isError ? 20_000 : 8000, () => {
-      this.told.replaceChildren();
-      this.dropDownload();
-    });
+    this.told.say(words, isError);
   }
 
   // status
@@ -1460,11 +1575,10 @@ class View {
     const tile = this.tile();
     if (!tile || !this.buttons) return;
     const pressed = (id, on) => mark(this.buttons.get(id), "aria-pressed", String(Boolean(on)));
-    pressed("fit", !tile.roi && !tile.actual);
     pressed("actual", tile.actual);
     pressed("probe", this.probing);
     pressed("histogram", tile.histogramOn);
-    pressed("overlays", this.overlays);
+    pressed("overlays", !this.overlays);
     pressed("record", this.recording);
     pressed("fullscreen", document.fullscreenElement === this.root);
     const play = this.buttons.get("play");
@@ -1488,10 +1602,12 @@ class View {
 
   tick() {
     const now = performance.now();
-    if (this.heard !== null && this.said && !this.lost && !this.quiet && now - this.heard > SILENCE_MS) {
+    if (this.heard !== null && this.said && !this.lost && now - this.heard > SILENCE_MS) {
       this.quiet = true;
       say(this.veil, "no word from the kernel");
       this.veil.hidden = false;
+      this.heard = now;
+      this.sayHello(); // it may have given this view up; and again after as long
     }
     if (!this.visible) return;
     for (const tile of this.tiles) tile.describe(now);
@@ -1499,41 +1615,16 @@ class View {
   }
 
   updateFigures(now) {
-    const tile = this.tile();
-    const { status } = this;
-    const cam = tile.status;
     const alone = !this.grid() || this.solo !== null;
-    const fixed = (value, digits) => (number(value) === null ? "–" : value.toFixed(digits));
-    const rate = (each) => `${each.rateNow(now)}${number(each.status.fps) === null ? "" : ` / ${fixed(each.status.fps, 1)}`}`;
-    const age = tile.ages.length ? median(tile.ages) + (number(status.rtt_ms) ?? 0) / 2 : null;
-    const size = number(cam.width) && number(cam.height) ? `${cam.width}×${cam.height}` : "";
-    const scale = number(status.scale);
-    const quality = number(status.quality);
-    const zoom = scale !== null && Math.abs(scale - 1) > 0.005 ? `×${scale.toFixed(2)}` : "";
-    const lost = [number(cam.dropped), number(cam.skipped)];
-    const shown = {
-      fps: !alone ? "" : this.paused ? "paused" : rate(tile),
-      age: alone && !this.paused ? fixed(age, 0) : "",
-      lost: alone && (lost[0] !== null || lost[1] !== null) ? lost.map((n) => (n === null ? "–" : grouped(n))).join(" / ") : "",
-      seq: alone && tile.part?.seq != null ? `#${tile.part.seq}` : "",
-      format: alone ? [text(cam.format), size].filter(Boolean).join(" ") : "",
-      memory: alone ? text(cam.memory) : "",
-      encoder: [text(status.encoder), quality === null ? "" : `q${Math.round(quality)}`, zoom].filter(Boolean).join(" "),
-      mbit: number(status.mbit) === null ? "" : fixed(status.mbit, 1),
-      rtt: number(status.rtt_ms) === null ? "" : fixed(status.rtt_ms, 0),
-      safe: status.safe === true ? "safe rate" : "",
-    };
-    for (const [name, { element, value }] of this.figures) {
-      element.hidden = !shown[name];
-      say(value, shown[name]);
-    }
-    const full = [...this.figures.values()].filter((f) => !f.element.hidden).map((f) => [...f.element.children].map((c) => c.textContent).filter(Boolean).join(" "));
-    mark(this.readOut, "title", full.join(" · ") || null);
-    for (const each of this.tiles) {
-      if (each.rate) say(each.rate, this.paused ? "paused" : rate(each));
-      each.ages = each.ages.slice(-30);
+    for (const tile of this.tiles) {
+      const published = fixed(tile.status.fps, 1);
+      const rate = this.paused ? "paused" : `${tile.rateNow(now)}${published && ` / ${published}`}`;
+      if (tile.rate) say(tile.rate, rate);
+      if (tile === this.tile()) this.readOut.update(alone ? tile : null, this.status, rate);
+      tile.ages = tile.ages.slice(-30);
     }
   }
+
 
   // commands
 
@@ -1610,14 +1701,20 @@ class View {
     asked?.catch(() => this.tell("full screen is not allowed here"));
   }
 
+  /** List the keys, or put the list away: for the keyboard, since browsers do it for the button. */
   showHelp() {
-    if (!this.help.hasChildNodes()) {
-      const rows = COMMANDS.filter((c) => c.shown).map((c) => [c.shown, c.id === "play" ? "play or pause" : c.label.toLowerCase()]);
-      const all = [...rows, ...GESTURES, ...(this.grid() ? GRID_GESTURES : [])];
-      this.help.append(make("dl", {}, all.flatMap(([keys, does]) => [make("dt", { text: keys }), make("dd", { text: does })])));
-    }
-    if (!this.help.togglePopover) this.help.hidden = !this.help.hidden;
-    else this.help.togglePopover();
+    if (this.help.togglePopover) this.help.togglePopover();
+    else this.help.hidden = !this.help.hidden;
+  }
+
+  helpIsOpen() {
+    return this.help.togglePopover ? this.help.matches(":popover-open") : !this.help.hidden;
+  }
+
+  listKeys() {
+    const rows = COMMANDS.filter((c) => c.shown).map((c) => [c.shown, c.id === "play" ? "play or pause" : c.label.toLowerCase()]);
+    const all = [...rows, ...GESTURES, ...(this.grid() ? GRID_GESTURES : [])];
+    this.help.replaceChildren(make("dl", {}, all.flatMap(([keys, does]) => [make("dt", { text: keys }), make("dd", { text: does })])));
   }
 
   toggleSolo(cam) {
@@ -1690,7 +1787,7 @@ class View {
   escape() {
     const tile = this.tile();
     if (tile.gesture) tile.dropGesture();
-    else if (this.help.matches(":popover-open")) this.help.hidePopover();
+    else if (this.helpIsOpen()) this.showHelp();
     else if (this.solo !== null) this.toggleSolo(this.solo);
     else if (this.probing) this.probe(false);
     else return false;

@@ -1,0 +1,1 @@
+"""Measures viewers in a real JupyterLab and a real Chromium: ``python -m tests.bench_viewer``."""

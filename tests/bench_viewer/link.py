@@ -1,0 +1,71 @@
+"""A link of a given rate and delay between two sockets: a proxy with small buffers."""
+
+import argparse
+import asyncio
+import socket
+import time
+
+CHUNK = 4096
+
+
+async def pump(reader, writer, bytes_per_s, delay):
+    """Carry one direction: at a rate, late, and with no more than the delay's worth on the way."""
+    on_way = asyncio.Queue(maxsize=max(2, int(bytes_per_s * (delay + 0.02) / CHUNK) + 1))
+
+    async def deliver():
+        while True:
+            at, data = await on_way.get()
+            await asyncio.sleep(max(0.0, at - time.monotonic()))
+            if not data:
+                writer.close()
+                return
+            writer.write(data)
+            await writer.drain()
+
+    task = asyncio.create_task(deliver())
+    free = time.monotonic()
+    try:
+        while True:
+            data = await reader.read(CHUNK)
+            free = max(free, time.monotonic()) + len(data) / bytes_per_s
+            await asyncio.sleep(max(0.0, free - time.monotonic()))
+            await on_way.put((time.monotonic() + delay, data))
+            if not data:
+                return
+    except (ConnectionError, asyncio.CancelledError):
+        task.cancel()
+        writer.close()
+
+
+async def serve(target, mbit, delay):
+    """Serve on a free port; prints it."""
+
+    async def connected(reader, writer):
+        writer.transport.set_write_buffer_limits(high=8192)
+        for side in (writer,):
+            sock = side.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", target))
+        up_reader, up_writer = await asyncio.open_connection(sock=sock, limit=8192)
+        up_writer.transport.set_write_buffer_limits(high=8192)
+        await asyncio.gather(
+            pump(up_reader, writer, mbit * 125e3, delay),
+            pump(reader, up_writer, mbit * 125e3, delay),
+            return_exceptions=True,
+        )
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, limit=8192)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("target", type=int)
+    parser.add_argument("mbit", type=float)
+    parser.add_argument("--delay-ms", type=float, default=20)
+    args = parser.parse_args()
+    asyncio.run(serve(args.target, args.mbit, args.delay_ms / 1000))

@@ -1,0 +1,350 @@
+"""The live view in a real JupyterLab, in a real browser, through a real kernel."""
+
+import contextlib
+import re
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import cuframes_nb as cf
+from cuframes_nb.convert.reference import rgb_reference
+from tests.browser.lab import lab_server
+from tests.helpers import stamps
+from tests.helpers.children import ROOT
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.foreign_fds("the browser and its driver keep pipes"),
+]
+
+PICTURE = ".cuframes-view .layer canvas"
+IMPORTS = "import cuframes_nb as cf, threading, time\n"
+VIEW = IMPORTS + "w = cf.view('cam1'); w"
+THREADS = (
+    "[t.name for t in threading.enumerate() if t.name.startswith('cuframes')]"
+    " + [s.state for s in cf.list_streams()]"
+)
+
+
+@pytest.fixture(scope="module")
+def lab():
+    """Run JupyterLab, with a runtime directory that the tests publish in, too."""
+    root = Path(tempfile.mkdtemp(prefix="cf-", dir="/tmp"))
+    run = root / "run"
+    run.mkdir(mode=0o700)
+    env = {"CUFRAMES_RUNTIME_DIR": str(run), "PYTHONPATH": str(ROOT)}
+    with lab_server(root, env, ["--expose-app-in-browser"]) as server:
+        server.run = run
+        yield server
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def page(browser):
+    """Open a tab in a profile of its own."""
+    context = browser.new_context(viewport={"width": 1280, "height": 1000}, accept_downloads=True)
+    page = context.new_page()
+    page.add_init_script(stamps.JAVASCRIPT)
+    yield page
+    context.close()
+
+
+@pytest.fixture(autouse=True)
+def lab_runtime(lab, monkeypatch, runtime_dir):
+    monkeypatch.setenv("CUFRAMES_RUNTIME_DIR", str(lab.run))
+
+
+class Camera:
+    """Publishes frames that carry their number, from this process, until it is closed."""
+
+    def __init__(self, key="cam1", *, width=1920, height=1080, fps=30, **options):
+        self.pub = cf.Publisher(key, width=width, height=height, memory="host", **options)
+        self._fps = fps
+        self._stop = threading.Event()
+        self.number = 0
+        self.times = {}
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        noise = np.random.default_rng(1).integers(60, 200, (1080, 1920), np.uint8)
+        while not self._stop.wait(1 / self._fps):
+            with contextlib.suppress(cf.RingFullError), self.pub.acquire() as slot:
+                number = self.number + 1
+                slot.y[:] = noise[: slot.y.shape[0], : slot.y.shape[1]]
+                slot.uv[:] = 128
+                stamps.write(slot.y, number)
+                self.times[number] = time.monotonic()
+                self.number = number
+
+    def close(self):
+        self._stop.set()
+        self._thread.join()
+        self.pub.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        self.close()
+
+
+def shown(page):
+    """Return the number of the frame that is on screen; -1 while there is none."""
+    return page.evaluate(
+        """(selector) => {
+          const canvas = document.querySelector(selector);
+          if (!canvas || canvas.width < 100) return -1;
+          const small = new OffscreenCanvas(STAMP.cells * 5, 1);
+          return readStamp(small.getContext("2d"), canvas, canvas.width, canvas.height);
+        }""",
+        PICTURE,
+    )
+
+
+def wait_shown(page, condition, seconds=30):
+    """Wait until the number on screen fulfils a condition, and return it."""
+    deadline = time.monotonic() + seconds
+    while True:
+        number = shown(page)
+        if condition(number):
+            return number
+        assert time.monotonic() < deadline, f"frame {number} is on screen"
+        time.sleep(0.02)
+
+
+def wait_aspect(page, aspect):
+    """Wait until the picture on screen has these proportions."""
+    page.wait_for_function(
+        """([selector, aspect]) => {
+          const canvas = document.querySelector(selector);
+          return Math.abs(canvas.width / canvas.height - aspect) < 0.02;
+        }""",
+        arg=[PICTURE, aspect],
+        timeout=30_000,
+    )
+
+
+def until(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)
+
+
+def open_view(lab, page, *cells, name="view.ipynb"):
+    notebook = lab.open(page, lab.write(name, VIEW, *cells))
+    notebook.execute(0)
+    return notebook
+
+
+# --- The picture ----------------------------------------------------------------------------------
+
+
+def test_what_is_on_screen_is_what_is_published(lab, page):
+    with Camera() as camera:
+        notebook = open_view(lab, page, "w.stats['cams'][0]['state']", "w.close()")
+        first = wait_shown(page, lambda number: number > 0)
+        wait_shown(page, lambda number: number > first + 30)
+        assert shown(page) <= camera.number
+        assert "live" in notebook.execute(1)
+        notebook.execute(2)
+        until(lambda: camera.pub.stats.subscribers == 0)
+    assert "Traceback" not in lab.log()
+
+
+def test_the_picture_moves_while_a_cell_computes(lab, page):
+    busy = "t = time.monotonic()\nwhile time.monotonic() - t < 6: pass"
+    with Camera() as camera:
+        notebook = open_view(lab, page, busy, "w.close()")
+        wait_shown(page, lambda number: number > 20)
+        notebook.run(1)
+        until(lambda: "[*]" in notebook.prompt(1))
+        began = camera.number
+        wait_shown(page, lambda number: number > began + 20)
+        assert "[*]" in notebook.prompt(1)  # it still computes
+        notebook.wait_done(1)
+        notebook.execute(2)
+
+
+@pytest.mark.parametrize("matrix", ["bt601", "bt709"])
+@pytest.mark.parametrize("range_", ["limited", "full"])
+def test_colours_on_screen_are_right(lab, page, matrix, range_):
+    color = cf.ColorSpec(matrix, range_)
+    codes = [(y, u, v) for y in (40, 120, 200) for u in (90, 128, 165) for v in (100, 150)]
+    side = 64
+    with cf.Publisher(
+        "cam1", width=side * len(codes), height=side * 2, memory="host", color=color
+    ) as pub:
+        notebook = open_view(lab, page, "w.close()")
+        stop = threading.Event()
+
+        def publish():
+            number = 0
+            while not stop.wait(0.05):
+                number += 1
+                with pub.acquire() as slot:
+                    for i, (y, u, v) in enumerate(codes):
+                        slot.y[:, i * side : (i + 1) * side] = y
+                        slot.uv[:, i * side // 2 : (i + 1) * side // 2] = (u, v)
+                    slot.y[:8] = number % 200  # it moves, so it is sent as JPEG
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        try:
+            page.wait_for_function(
+                "(s) => document.querySelector(s)?.width > 100", arg=PICTURE, timeout=30_000
+            )
+            until(
+                lambda: notebook.kernel_value("w.stats['quality'], w.stats['scale']") == "(80, 1.0)"
+            )
+            time.sleep(0.5)  # such a picture is on its way
+            seen = page.evaluate(
+                """([selector, count]) => {
+                  const c = document.querySelector(selector);
+                  const copy = new OffscreenCanvas(c.width, c.height);
+                  const ctx = copy.getContext("2d");
+                  ctx.drawImage(c, 0, 0);
+                  return Array.from({length: count}, (_, i) => {
+                    const x = Math.round((i + 0.5) * c.width / count), y = c.height / 2 | 0;
+                    return Array.from(ctx.getImageData(x, y, 1, 1).data).slice(0, 3);
+                  });
+                }""",
+                [PICTURE, len(codes)],
+            )
+        finally:
+            stop.set()
+            thread.join()
+        notebook.execute(1)
+    assert np.abs(np.array(seen, int) - reference_rgb(codes, color)).max() <= 3
+
+
+def reference_rgb(codes, color):
+    """Return RGB of single colours by the float64 reference."""
+    y, u, v = np.array(codes, np.uint8).T
+    planes = (y.repeat(2)[None, :].repeat(2, axis=0), np.stack([u, v], axis=1)[None])
+    rgb = rgb_reference(planes, cf.PixelFormat.NV12, color)[0, ::2]
+    return np.clip(np.round(rgb * 255), 0, 255)
+
+
+# --- Controls -------------------------------------------------------------------------------------
+
+
+def test_controls_do_what_they_say(lab, page):
+    with Camera(ring_size=8) as camera:
+        notebook = open_view(
+            lab, page, "w.paused, w.frame.seq, w.roi", "w.snapshot('full.png').name", "w.close()"
+        )
+        wait_shown(page, lambda number: number > 10)
+        page.locator(".cuframes-view [role=application]").first.focus()
+        page.keyboard.press("k")
+        until(lambda: notebook.kernel_value("w.paused") == "True")
+        still = shown(page)
+        time.sleep(1.0)
+        assert shown(page) == still
+        assert camera.number > still + 10
+        page.keyboard.press(",")
+        assert wait_shown(page, lambda number: number != still) == still - 1
+        page.keyboard.press(".")
+        wait_shown(page, lambda number: number == still)
+        assert "full.png" in notebook.execute(2)
+        with Image.open(lab.root / "full.png") as picture:
+            assert picture.size == (1920, 1080)
+        with page.expect_download() as download:
+            page.locator(".cuframes-view [role=application]").first.focus()
+            page.keyboard.press("s")
+        assert re.fullmatch(r"cam1-\d+\.png", download.value.suggested_filename)
+        page.keyboard.press("k")
+        wait_shown(page, lambda number: number > still + 30)
+        notebook.execute(3)
+
+
+# --- Life and death -------------------------------------------------------------------------------
+
+
+def test_a_stream_that_goes_comes_back_with_another_size(lab, page):
+    notebook = open_view(lab, page, "w.close()")
+    with Camera():
+        wait_shown(page, lambda number: number > 5)
+    with Camera(width=1280, height=1080) as camera:
+        wait_aspect(page, 1280 / 1080)
+        until(lambda: camera.pub.stats.subscribers == 1)
+        camera.pub.reconfigure(width=1920)
+        wait_aspect(page, 16 / 9)
+        notebook.execute(1)
+
+
+def test_a_view_that_nobody_sees_costs_nothing(lab, page):
+    with Camera() as camera:
+        notebook = open_view(lab, page, *["pass"] * 40)
+        wait_shown(page, lambda number: number > 10)
+        notebook.scroll_to(39)
+        until(lambda: camera.pub.stats.slots_leased == 0)
+        sent = notebook.kernel_value("w._viewer.sent")
+        time.sleep(1.5)
+        assert notebook.kernel_value("w._viewer.sent") == sent
+        notebook.scroll_to(0)
+        last = camera.number
+        wait_shown(page, lambda number: number > last)
+        notebook.kernel_value("w.close()")
+
+
+def test_clearing_the_output_leaves_nothing_behind(lab, page):
+    with Camera() as camera:
+        notebook = open_view(lab, page)
+        wait_shown(page, lambda number: number > 5)
+        notebook.command("notebook:clear-all-cell-outputs")
+        until(lambda: camera.pub.stats.subscribers == 0)
+        assert camera.pub.stats.slots_leased == 0
+        assert "cuframes-view" not in str(notebook.kernel_value(THREADS))
+
+
+def test_closing_the_page_leaves_nothing_behind_and_opening_it_again_shows_it(lab, page):
+    with Camera() as camera:
+        notebook = open_view(lab, page, name="again.ipynb")
+        wait_shown(page, lambda number: number > 5)
+        notebook.save()
+        page.goto("about:blank")
+        until(lambda: camera.pub.stats.subscribers == 0)
+        notebook = lab.open(page, "again.ipynb")
+        last = camera.number
+        wait_shown(page, lambda number: number > last)
+        notebook.kernel_value("w.close()")
+
+
+def test_restarting_the_kernel_and_running_all_shows_it_again(lab, page):
+    with Camera() as camera:
+        notebook = open_view(lab, page)
+        wait_shown(page, lambda number: number > 5)
+        notebook.restart_and_run_all()
+        last = camera.number
+        wait_shown(page, lambda number: number > last + 5)
+        until(lambda: camera.pub.stats.subscribers == 1)
+        notebook.kernel_value("w.close()")
+
+
+def test_an_error_in_a_function_is_shown_and_the_picture_goes_on(lab, page):
+    with Camera() as camera:
+        notebook = open_view(lab, page, "w.process = lambda frame: 1 / 0", "w.close()")
+        wait_shown(page, lambda number: number > 5)
+        notebook.execute(1)
+        page.wait_for_selector(".cuframes-view details >> text=ZeroDivisionError", timeout=20_000)
+        last = camera.number
+        wait_shown(page, lambda number: number > last + 5)
+        notebook.execute(2)
+    assert "Traceback" not in lab.log()
+
+
+def test_a_saved_notebook_has_a_picture_for_where_there_are_no_widgets(lab, page):
+    with Camera():
+        notebook = open_view(lab, page, "w.close()", name="saved.ipynb")
+        until(lambda: notebook.save() or lab.png_in("saved.ipynb") is not None)
+        size = lab.png_in("saved.ipynb").size
+        assert size == (640, 360)
+        notebook.execute(1)
