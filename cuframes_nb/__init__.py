@@ -149,16 +149,12 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(ipython: Any) -> None:
     """Add ``%cuframes`` and ``%%cuframes`` to IPython; called by ``%load_ext cuframes_nb``."""
-    from cuframes_nb import notebook
-
-    notebook.load_ipython_extension(ipython)
+    importlib.import_module(f"{__name__}.notebook").load_ipython_extension(ipython)
 
 
 def unload_ipython_extension(ipython: Any) -> None:
     """Take them away again and stop what they started; called by ``%unload_ext cuframes_nb``."""
-    from cuframes_nb import notebook
-
-    notebook.unload_ipython_extension(ipython)
+    importlib.import_module(f"{__name__}.notebook").unload_ipython_extension(ipython)
 
 
 def __dir__() -> list[str]:
