@@ -128,7 +128,7 @@ def fitted(source: Size, room: Size | None, scale: float) -> Size:
 
 def _part_of(side: int, factor: float) -> int:
     """Return a shorter side; an even one, as JPEG has its chroma."""
-    return min(side, max(2, 2 * round(side * factor / 2)))
+    return min(side, max(2, 2 * int(side * factor / 2 + 1e-6)))
 
 
 def _even(value: int) -> int:

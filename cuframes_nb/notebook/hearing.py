@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import threading
 from collections.abc import Callable
@@ -33,8 +34,9 @@ class Hearing:
     def note(self) -> None:
         """Note that a message of a page has arrived, on this thread and in this context."""
         self._on_main = threading.current_thread() is threading.main_thread()
-        kernel = self._kernel
-        subshell = _subshell_of(kernel) if kernel is not None else None
+        if self._on_main:
+            self._busy = False  # or else that thread would have no time for it
+        subshell = _subshell_of(self._kernel)
         if subshell is not None:
             self._context, self._subshell = contextvars.copy_context(), subshell
 
@@ -56,8 +58,9 @@ class Hearing:
         """Watch cells no more, once."""
         shell, self._shell = self._shell, None
         if shell is not None:
-            shell.events.unregister("pre_run_cell", self._begin)
-            shell.events.unregister("post_run_cell", self._end)
+            with contextlib.suppress(ValueError):  # the shell has forgotten them
+                shell.events.unregister("pre_run_cell", self._begin)
+                shell.events.unregister("post_run_cell", self._end)
 
     @property
     def _kernel(self) -> Any:
@@ -86,7 +89,9 @@ class Hearing:
 
 
 def _subshell_of(kernel: Any) -> str | None:
-    """Return the subshell through which the message that is handled now came."""
-    header = (kernel.get_parent() or {}).get("header") or {}
+    """Return the subshell through which the message that is handled now came, if that is known."""
+    get_parent = getattr(kernel, "get_parent", None)
+    parent = get_parent() if get_parent is not None else None
+    header = (parent or {}).get("header") or {}
     subshell: str | None = header.get("subshell_id")
     return subshell

@@ -597,7 +597,7 @@ def test_a_still_fits_into_its_place(quick):
     with publisher(width=640, height=480) as pub, looking("cam", page=Page(size=(100, 99))) as page:
         page.hello()
         publish(pub)
-        assert page.wait_for(1, still=True).size == (100, 76)
+        assert page.wait_for(1, still=True).size == (100, 74)
 
 
 # --- A part of the frame --------------------------------------------------------------------------
