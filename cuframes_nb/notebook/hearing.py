@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
+
+from IPython import get_ipython
 
 __all__ = ["Hearing"]
 
@@ -25,17 +28,19 @@ class Hearing:
 
     def __init__(self) -> None:
         self._on_main: bool | None = None
-        self._busy = False
-        self._shell: Any = None
         self._context: contextvars.Context | None = None
         self._subshell: str | None = None
-        self._watch()
+        self._shell: Any = get_ipython()
+        self._cells = _Cells(self._shell) if self._shell is not None else None
+        if self._cells is not None:
+            # Also for a view that could not be made: nobody closes it.
+            weakref.finalize(self, self._cells.stop).atexit = False
 
     def note(self) -> None:
         """Note that a message of a page has arrived, on this thread and in this context."""
         self._on_main = threading.current_thread() is threading.main_thread()
-        if self._on_main:
-            self._busy = False  # or else that thread would have no time for it
+        if self._on_main and self._cells is not None:
+            self._cells.busy = False  # or else that thread would have no time for this
         subshell = _subshell_of(self._kernel)
         if subshell is not None:
             self._context, self._subshell = contextvars.copy_context(), subshell
@@ -52,15 +57,13 @@ class Hearing:
 
     def is_deaf(self) -> bool:
         """Whether no message can arrive now."""
-        return self._busy and self._on_main is not False
+        return self._cells is not None and self._cells.busy and self._on_main is not False
 
     def close(self) -> None:
         """Watch cells no more, once."""
-        shell, self._shell = self._shell, None
-        if shell is not None:
-            with contextlib.suppress(ValueError):  # the shell has forgotten them
-                shell.events.unregister("pre_run_cell", self._begin)
-                shell.events.unregister("post_run_cell", self._end)
+        cells, self._cells, self._shell = self._cells, None, None
+        if cells is not None:
+            cells.stop()
 
     @property
     def _kernel(self) -> Any:
@@ -71,21 +74,27 @@ class Hearing:
         thread = getattr(self._kernel, "shell_channel_thread", None)
         return thread is not None and subshell in thread.manager.list_subshell()
 
-    def _watch(self) -> None:
-        from IPython import get_ipython
 
-        self._shell = get_ipython()
-        if self._shell is None:
-            return
-        self._busy = True  # the cell that makes the view
-        self._shell.events.register("pre_run_cell", self._begin)
-        self._shell.events.register("post_run_cell", self._end)
+class _Cells:
+    """Knows whether a shell runs a cell."""
+
+    def __init__(self, shell: Any) -> None:
+        self.busy = True  # with the cell that makes the view
+        self._events = shell.events
+        self._events.register("pre_run_cell", self._begin)
+        self._events.register("post_run_cell", self._end)
+
+    def stop(self) -> None:
+        """Listen no more."""
+        with contextlib.suppress(ValueError):  # the shell has forgotten it
+            self._events.unregister("pre_run_cell", self._begin)
+            self._events.unregister("post_run_cell", self._end)
 
     def _begin(self, *_: object) -> None:
-        self._busy = True
+        self.busy = True
 
     def _end(self, *_: object) -> None:
-        self._busy = False
+        self.busy = False
 
 
 def _subshell_of(kernel: Any) -> str | None:

@@ -99,23 +99,16 @@ def middles(pixels):
     return pixels[step // 2 :: step, step // 2 :: step].astype(int)
 
 
-@pytest.mark.parametrize(
-    ("format_", "color"),
-    [
-        *itertools.product(("nv12", "p010", "gray8"), COLORS),
-        ("rgb24", ("rgb", "full")),
-        ("rgba32", ("rgb", "full")),
-    ],
-    ids=str,
-)
-def test_colors_are_those_of_the_frame(scaler, color, format_):
-    fill = functools.partial(paint, format_=format_, color=color)
-    with frame_of(fill, SIDE, SIDE, format_, color) as (frame, _):
-        wanted = middles(frame.rgb())
-        for side, quality in itertools.product((SIDE, SIDE // 2), (80, 100)):
-            drawn = scaler.frame(frame, whole(frame), (side, side))
-            found = middles(decoded(encoded(drawn, quality)))
-            assert abs(found - wanted).max() <= 3
+@pytest.mark.parametrize("format_", FORMATS)
+def test_colors_are_those_of_the_frame(scaler, format_):
+    for color in [("rgb", "full")] if format_ in {"rgb24", "rgba32"} else COLORS:
+        fill = functools.partial(paint, format_=format_, color=color)
+        with frame_of(fill, SIDE, SIDE, format_, color) as (frame, _):
+            wanted = middles(frame.rgb())
+            for side, quality in itertools.product((SIDE, SIDE // 2), (80, 100)):
+                drawn = scaler.frame(frame, whole(frame), (side, side))
+                found = middles(decoded(encoded(drawn, quality)))
+                assert abs(found - wanted).max() <= 3, (color, side, quality)
 
 
 @pytest.mark.parametrize("made", ["rgb", "gray"])
@@ -144,10 +137,13 @@ def test_dark_and_bright_stay_what_they_are(scaler):
 # --- Cuts -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(8, 6), (7, 5), (1, 1), (2, 2), (2, 1), (1, 5)])
 @pytest.mark.parametrize("format_", ["nv12", "gray8", "rgb24"])
-def test_a_cut_shows_exactly_its_pixels(scaler, format_, size):
-    width, height = size
+def test_a_cut_shows_exactly_its_pixels(scaler, format_):
+    for width, height in [(8, 6), (7, 5), (1, 1), (2, 2), (2, 1), (1, 5)]:
+        check_cuts(scaler, format_, width, height)
+
+
+def check_cuts(scaler, format_, width, height):
     with frame_of(noise, width, height, format_) as (frame, _):
         planes, rgb = frame.planes, frame.rgb()
         for x, y in np.ndindex(width, height):
@@ -166,8 +162,12 @@ def test_a_cut_shows_exactly_its_pixels(scaler, format_, size):
                     assert np.array_equal(drawn, rgb[top : top + rows, left : left + columns])
 
 
-@pytest.mark.parametrize("color", COLORS, ids=" ".join)
-def test_a_cut_of_a_checkerboard_shows_its_squares(scaler, color):
+def test_a_cut_of_a_checkerboard_shows_its_squares(scaler):
+    for color in COLORS:
+        check_squares(scaler, color)
+
+
+def check_squares(scaler, color):
     def fill(slot):
         y, x = np.mgrid[:96, :128]
         slot.y[...] = 50 + 150 * ((x // 16 + y // 16) % 2)

@@ -228,8 +228,7 @@ def test_frames_that_look_the_same_are_looked_at_no_more_often_than_pictures_may
         page.wait_for(1)
         with publishing_flat(pub):
             states(page, 3)
-        sent = len(page.said("frames"))
-        assert len(made) < 3 + sent + page.viewer.cameras[0].status()["skipped"] / 10
+        assert 10 * len(made) < pub.stats.published
 
 
 @contextlib.contextmanager
@@ -1006,9 +1005,12 @@ def answer(frame, x, y):
 
 
 @pytest.mark.parametrize("format_", ["nv12", "p010", "gray8", "rgb24", "rgba32"])
-@pytest.mark.parametrize("size", [(8, 6), (7, 5), (1, 1), (2, 2)])
-def test_a_probe_has_the_frame_s_code_values_and_its_color(format_, size):
-    width, height = size
+def test_a_probe_has_the_frame_s_code_values_and_its_color(format_):
+    for width, height in [(8, 6), (7, 5), (1, 1), (2, 2)]:
+        check_probes(format_, width, height)
+
+
+def check_probes(format_, width, height):
     with (
         publisher_of(width=width, height=height, format=format_) as pub,
         cf.subscribe("cam") as sub,
@@ -1050,12 +1052,12 @@ def test_a_histogram_counts_luma_and_colors(format_):
     assert said["y"][luma] == sum(said["y"]) > 10_000
 
 
-@pytest.mark.parametrize("size", [(1, 1), (2, 3), (1, 900), (900, 1), (641, 2)])
-def test_a_histogram_of_a_frame_of_any_size(size):
-    with publisher_of(width=size[0], height=size[1]) as pub, cf.subscribe("cam") as sub:
-        publish(pub)
-        with sub.next(timeout=10) as frame:
-            assert sum(histogram_of(frame, 0)["y"]) > 0
+def test_a_histogram_of_a_frame_of_any_size():
+    for width, height in [(1, 1), (2, 3), (1, 900), (900, 1), (641, 2)]:
+        with publisher_of(width=width, height=height) as pub, cf.subscribe("cam") as sub:
+            publish(pub)
+            with sub.next(timeout=10) as frame:
+                assert sum(histogram_of(frame, 0)["y"]) > 0
 
 
 def test_a_snapshot_is_the_picture_as_it_is(tmp_path):
@@ -1161,8 +1163,8 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(said=st.lists(MESSAGES | ANYTHING, max_size=30))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(said=st.lists(MESSAGES | ANYTHING, max_size=60))
 def test_whatever_a_page_says_the_view_goes_on(said):
     events = []
     with publisher() as pub, looking("cam", on_event=events.append) as page:

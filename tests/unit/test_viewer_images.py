@@ -73,9 +73,8 @@ def test_arrays_of_every_library_become_arrays_of_numpy():
         assert np.array_equal(host_array(kind(RGB)), RGB)
 
 
-@pytest.mark.parametrize(
-    ("array", "pixels"),
-    [
+def test_what_is_a_picture_becomes_pixels():
+    for array, pixels in [
         (RGB, RGB),
         (GRAY, GRAY),
         (np.moveaxis(RGB, 2, 0), RGB),
@@ -92,14 +91,12 @@ def test_arrays_of_every_library_become_arrays_of_numpy():
         (RGB[::-1, ::2], RGB[::-1, ::2]),
         (np.broadcast_to(np.uint8(7), (3, 2)), np.full((3, 2), 7)),
         (RGB[:3, :3], RGB[:3, :3]),
-    ],
-)
-def test_what_is_a_picture_becomes_pixels(array, pixels):
-    for kind in KINDS:
-        found = as_pixels(kind(array))
-        assert found.dtype == np.uint8
-        assert found.flags.c_contiguous
-        assert np.array_equal(found, pixels)
+    ]:
+        for kind in KINDS:
+            found = as_pixels(kind(array))
+            assert found.dtype == np.uint8
+            assert found.flags.c_contiguous
+            assert np.array_equal(found, pixels)
 
 
 def test_halves_are_exact_enough():
@@ -107,10 +104,10 @@ def test_halves_are_exact_enough():
     assert abs(found.astype(int) - RGB).max() <= 1
 
 
-@pytest.mark.parametrize("array", [GRAY, RGB, RGB[::2], np.dstack([RGB, RGB])[..., :3]])
-def test_pixels_keep_nobody_else_s_memory(array):
-    found = as_pixels(array.view())
-    assert not np.shares_memory(found, array)
+def test_pixels_keep_nobody_else_s_memory():
+    for array in [GRAY, RGB, RGB[::2], np.dstack([RGB, RGB])[..., :3]]:
+        found = as_pixels(array.view())
+        assert not np.shares_memory(found, array)
 
 
 def test_an_array_of_its_own_is_not_copied():
@@ -118,15 +115,14 @@ def test_an_array_of_its_own_is_not_copied():
     assert as_pixels(own) is own
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64, np.float16, np.float64])
-def test_other_numbers_are_a_heat_map(dtype):
-    values = np.array([[0, 1], [2, 3]], dtype)
-    assert np.array_equal(as_pixels(values), cf.Heatmap(values).pixels())
+def test_other_numbers_are_a_heat_map():
+    for dtype in [np.int8, np.uint16, np.int64, np.float16, np.float64]:
+        values = np.array([[0, 1], [2, 3]], dtype)
+        assert np.array_equal(as_pixels(values), cf.Heatmap(values).pixels())
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
+def test_what_is_no_picture_is_refused():
+    for array in [
         np.zeros((0, 5), np.uint8),
         np.zeros((0, 0)),
         np.zeros((5, 0, 3), np.uint8),
@@ -140,19 +136,16 @@ def test_other_numbers_are_a_heat_map(dtype):
         np.zeros((5, 5), "U3"),
         np.zeros((5, 5), object),
         np.zeros((5, 5), "datetime64[s]"),
-    ],
-    ids=lambda array: f"{array.dtype}{array.shape}",
-)
-def test_what_is_no_picture_is_refused(array):
-    for kind in KINDS:
-        with pytest.raises(cf.InvalidArgumentError, match=r"is no picture|is not empty"):
-            as_pixels(kind(array))
+    ]:
+        for kind in KINDS:
+            with pytest.raises(cf.InvalidArgumentError, match=r"is no picture|is not empty"):
+                as_pixels(kind(array))
 
 
-@pytest.mark.parametrize("value", [None, "text", b"bytes", object(), {}, [[1], [2, 3]], 1 + 2j])
-def test_what_is_no_array_is_refused(value):
-    with pytest.raises(cf.InvalidArgumentError, match="is no picture: return an array"):
-        as_pixels(value)
+def test_what_is_no_array_is_refused():
+    for value in [None, "text", b"bytes", object(), {}, [[1], [2, 3]], 1 + 2j]:
+        with pytest.raises(cf.InvalidArgumentError, match="is no picture: return an array"):
+            as_pixels(value)
 
 
 @given(
@@ -181,11 +174,11 @@ def test_a_heat_map_goes_from_the_first_color_to_the_last(name):
     assert np.array_equal(pixels.reshape(-1, 3), colors)
 
 
-@pytest.mark.parametrize("name", ["viridis", "magma", "gray"])
-def test_more_is_brighter(name):
-    luma = colormap(name) @ [0.2126, 0.7152, 0.0722]
-    assert (np.diff(luma) > -0.5).all()
-    assert (np.diff(luma[::8]) > 0).all()
+def test_more_is_brighter():
+    for name in ["viridis", "magma", "gray"]:
+        luma = colormap(name) @ [0.2126, 0.7152, 0.0722]
+        assert (np.diff(luma) > -0.5).all()
+        assert (np.diff(luma[::8]) > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -213,9 +206,8 @@ def test_limits_are_the_first_and_the_last_color():
     assert gray([[1, 2]], limits=np.array([0, 2])) == [[128, 255]]
 
 
-@pytest.mark.parametrize(
-    ("values", "colors"),
-    [
+def test_whatever_the_numbers_are_a_heat_map_has_colors():
+    for values, colors in [
         ([[7, 7]], [[0, 0]]),
         ([[math.nan, math.nan]], [[0, 0]]),
         ([[math.nan, 1.0, 3.0]], [[0, 0, 255]]),
@@ -226,10 +218,8 @@ def test_limits_are_the_first_and_the_last_color():
         (np.array([[-3e38, 3e38]], np.float32), [[0, 255]]),
         ([[2**63 - 1, -(2**63)]], [[255, 0]]),
         ([[False, True]], [[0, 255]]),
-    ],
-)
-def test_whatever_the_numbers_are_a_heat_map_has_colors(values, colors):
-    assert gray(values) == colors
+    ]:
+        assert gray(values) == colors
 
 
 def test_heat_maps_take_arrays_of_every_library():
@@ -275,10 +265,10 @@ def test_shapes_have_a_style():
     assert as_json(cf.Box(0, 0, 1, 1, **style)) == [style | {"kind": "box", "xywh": [0, 0, 1, 1]}]
 
 
-@pytest.mark.parametrize("text", ["<script>alert(1)</script>", "&amp;", "'\"\\\n\0", "é😀"])
-def test_text_stays_text(text):
-    found = as_json([cf.Text(0, 0, text), cf.Box(0, 0, 1, 1, label=text)])
-    assert found[0]["text"] == found[1]["label"] == text
+def test_text_stays_text():
+    for text in ["<script>alert(1)</script>", "&amp;", "'\"\\\n\0", "é😀"]:
+        found = as_json([cf.Text(0, 0, text), cf.Box(0, 0, 1, 1, label=text)])
+        assert found[0]["text"] == found[1]["label"] == text
 
 
 def test_what_is_no_character_can_be_sent():
@@ -287,11 +277,11 @@ def test_what_is_no_character_can_be_sent():
     assert found[0]["text"] == "a?"
 
 
-@pytest.mark.parametrize("dtype", [int, np.float32, np.uint8])
-def test_an_array_of_four_columns_is_boxes(dtype):
-    for kind in KINDS:
-        found = as_json(kind(np.array([[1, 2, 3, 4], [5, 6, 7, 8]], dtype)))
-        assert [shape["xywh"] for shape in found] == [[1, 2, 3, 4], [5, 6, 7, 8]]
+def test_an_array_of_four_columns_is_boxes():
+    for dtype in [int, np.float32, np.uint8]:
+        for kind in KINDS:
+            found = as_json(kind(np.array([[1, 2, 3, 4], [5, 6, 7, 8]], dtype)))
+            assert [shape["xywh"] for shape in found] == [[1, 2, 3, 4], [5, 6, 7, 8]]
 
 
 def test_an_empty_array_is_no_boxes():
@@ -313,43 +303,41 @@ def test_too_many_shapes_are_refused():
             as_json(many)
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 10**400, None, "x", [], 1j])
-def test_what_is_no_finite_number_is_refused(number):
-    wrong = [
-        cf.Box(number, 0, 1, 1),
-        cf.Box(0, 0, 1, 1, width=number),
-        cf.Box(0, 0, 1, 1, fill=number),
-        cf.Points([(0, number)]),
-        cf.Points([(0, 0)], radius=number),
-        cf.Line([(0, 0), (number, 0)]),
-        cf.Polygon([(number, 0)]),
-        cf.Text(number, 0, ""),
-        cf.Mask(GRAY, roi=(0, 0, 1, number)),
-    ]
-    for shape in wrong:
-        with pytest.raises(cf.InvalidArgumentError, match="cannot be drawn"):
-            as_json(shape)
+def test_what_is_no_finite_number_is_refused():
+    for number in [math.nan, math.inf, -math.inf, 10**400, None, "x", [], 1j]:
+        wrong = [
+            cf.Box(number, 0, 1, 1),
+            cf.Box(0, 0, 1, 1, width=number),
+            cf.Box(0, 0, 1, 1, fill=number),
+            cf.Points([(0, number)]),
+            cf.Points([(0, 0)], radius=number),
+            cf.Line([(0, 0), (number, 0)]),
+            cf.Polygon([(number, 0)]),
+            cf.Text(number, 0, ""),
+            cf.Mask(GRAY, roi=(0, 0, 1, number)),
+        ]
+        for shape in wrong:
+            with pytest.raises(cf.InvalidArgumentError, match="cannot be drawn"):
+                as_json(shape)
 
 
-@pytest.mark.parametrize("points", [None, 5, [1, 2], [(1, 2, 3)], [("a", "b")], {"a": 1}, "xyz"])
-def test_what_are_no_points_is_refused(points):
-    for shape in (cf.Points(points), cf.Line(points), cf.Polygon(points)):
-        with pytest.raises(cf.InvalidArgumentError, match="cannot be drawn"):
-            as_json(shape)
+def test_what_are_no_points_is_refused():
+    for points in [None, 5, [1, 2], [(1, 2, 3)], [("a", "b")], {"a": 1}, "xyz"]:
+        for shape in (cf.Points(points), cf.Line(points), cf.Polygon(points)):
+            with pytest.raises(cf.InvalidArgumentError, match="cannot be drawn"):
+                as_json(shape)
 
 
-@pytest.mark.parametrize("value", [5, "text", b"xy", object(), {"a": 1}, [5], [["text"]], 1.5])
-def test_what_is_no_shape_is_refused(value):
-    with pytest.raises(cf.InvalidArgumentError, match="an overlay returns shapes"):
-        as_json(value)
+def test_what_is_no_shape_is_refused():
+    for value in [5, "text", b"xy", object(), {"a": 1}, [5], [["text"]], 1.5]:
+        with pytest.raises(cf.InvalidArgumentError, match="an overlay returns shapes"):
+            as_json(value)
 
 
-@pytest.mark.parametrize(
-    "array", [np.ones((2, 5)), np.ones(4), np.ones((2, 2, 4)), np.array([[None] * 4])]
-)
-def test_an_array_of_something_else_is_refused(array):
-    with pytest.raises(cf.InvalidArgumentError):
-        as_json(array)
+def test_an_array_of_something_else_is_refused():
+    for array in [np.ones((2, 5)), np.ones(4), np.ones((2, 2, 4)), np.array([[None] * 4])]:
+        with pytest.raises(cf.InvalidArgumentError):
+            as_json(array)
 
 
 def test_an_error_is_short_however_large_the_shape():
@@ -369,14 +357,14 @@ def bits(shape):
         return np.asarray(image)
 
 
-@pytest.mark.parametrize("dtype", [bool, np.uint8, np.float32, np.int64])
-def test_a_mask_comes_through(dtype):
-    for kind, size in itertools.product(KINDS, [(1, 1), (3, 17), (40, 8), (5, 33)]):
-        mask = np.random.default_rng(1).integers(0, 2, size).astype(dtype)
-        (found,) = as_json(cf.Mask(kind(mask), color="red", fill=0.5))
-        assert np.array_equal(bits(found), mask != 0)
-        assert found["roi"] is None
-        assert (found["kind"], found["color"], found["fill"]) == ("mask", "red", 0.5)
+def test_a_mask_comes_through():
+    for dtype in [bool, np.uint8, np.float32, np.int64]:
+        for kind, size in itertools.product(KINDS, [(1, 1), (3, 17), (40, 8), (5, 33)]):
+            mask = np.random.default_rng(1).integers(0, 2, size).astype(dtype)
+            (found,) = as_json(cf.Mask(kind(mask), color="red", fill=0.5))
+            assert np.array_equal(bits(found), mask != 0)
+            assert found["roi"] is None
+            assert (found["kind"], found["color"], found["fill"]) == ("mask", "red", 0.5)
 
 
 def test_a_mask_may_cover_a_part():
@@ -385,18 +373,16 @@ def test_a_mask_may_cover_a_part():
     assert bits(found).tolist() == [[False, True], [True, True]]
 
 
-@pytest.mark.parametrize(
-    "mask", [np.ones(3), np.ones((2, 2, 2)), np.ones((0, 3)), "text", None, [[1], [1, 2]]]
-)
-def test_what_is_no_mask_is_refused(mask):
-    with pytest.raises(cf.InvalidArgumentError):
-        as_json(cf.Mask(mask))
+def test_what_is_no_mask_is_refused():
+    for mask in [np.ones(3), np.ones((2, 2, 2)), np.ones((0, 3)), "text", None, [[1], [1, 2]]]:
+        with pytest.raises(cf.InvalidArgumentError):
+            as_json(cf.Mask(mask))
 
 
-@pytest.mark.parametrize("roi", [(1, 2, 3), (1, 2, 3, 4, 5), 5, "abcd"])
-def test_a_mask_s_part_has_four_numbers(roi):
-    with pytest.raises(cf.InvalidArgumentError):
-        as_json(cf.Mask(GRAY, roi=roi))
+def test_a_mask_s_part_has_four_numbers():
+    for roi in [(1, 2, 3), (1, 2, 3, 4, 5), 5, "abcd"]:
+        with pytest.raises(cf.InvalidArgumentError):
+            as_json(cf.Mask(GRAY, roi=roi))
 
 
 # --- Missing libraries ----------------------------------------------------------------------------
