@@ -3,14 +3,31 @@
 import argparse
 import asyncio
 import socket
+import sys
 import time
 
 CHUNK = 4096
 
 
-async def pump(reader, writer, bytes_per_s, delay):
+class Rate:
+    """What the link carries; a line on stdin changes it."""
+
+    def __init__(self, mbit):
+        self.mbit = mbit
+
+    @property
+    def bytes_per_s(self):
+        """Bytes a second."""
+        return self.mbit * 125e3
+
+    def read(self):
+        """Take a new rate from stdin."""
+        self.mbit = float(sys.stdin.readline() or self.mbit)
+
+
+async def pump(reader, writer, rate, delay):
     """Carry one direction: at a rate, late, and with no more than the delay's worth on the way."""
-    on_way = asyncio.Queue(maxsize=max(2, int(bytes_per_s * (delay + 0.02) / CHUNK) + 1))
+    on_way = asyncio.Queue(maxsize=16)
 
     async def deliver():
         while True:
@@ -27,7 +44,7 @@ async def pump(reader, writer, bytes_per_s, delay):
     try:
         while True:
             data = await reader.read(CHUNK)
-            free = max(free, time.monotonic()) + len(data) / bytes_per_s
+            free = max(free, time.monotonic()) + len(data) / rate.bytes_per_s
             await asyncio.sleep(max(0.0, free - time.monotonic()))
             await on_way.put((time.monotonic() + delay, data))
             if not data:
@@ -39,6 +56,8 @@ async def pump(reader, writer, bytes_per_s, delay):
 
 async def serve(target, mbit, delay):
     """Serve on a free port; prints it."""
+    rate = Rate(mbit)
+    asyncio.get_running_loop().add_reader(sys.stdin, rate.read)
 
     async def connected(reader, writer):
         writer.transport.set_write_buffer_limits(high=8192)
@@ -52,8 +71,8 @@ async def serve(target, mbit, delay):
         up_reader, up_writer = await asyncio.open_connection(sock=sock, limit=8192)
         up_writer.transport.set_write_buffer_limits(high=8192)
         await asyncio.gather(
-            pump(up_reader, writer, mbit * 125e3, delay),
-            pump(reader, up_writer, mbit * 125e3, delay),
+            pump(up_reader, writer, rate, delay),
+            pump(reader, up_writer, rate, delay),
             return_exceptions=True,
         )
 

@@ -15,6 +15,7 @@ from tests.bench_viewer.browser import chromium
 from tests.browser.lab import lab_server
 from tests.helpers import stamps as stamp
 
+LOADING_MBIT = 1000
 HERE = Path(__file__).parent
 SCRIPT = stamp.JAVASCRIPT + (HERE / "page.js").read_text(encoding="utf-8")
 BUSY = "t = time.monotonic()\nwhile time.monotonic() - t < {seconds}: pass"
@@ -137,6 +138,9 @@ def bench(
         time.sleep(1)
         b = Bench(page, lab, process, log)
         page.evaluate(f"bench.watch({contender.selector!r})")
+        if mbit:  # only now: JupyterLab itself has 20 MB
+            link.stdin.write(f"{mbit}\n")
+            link.stdin.flush()
         b.cell(0)
         if wait:
             page.wait_for("bench.seen.length > 20", seconds=60)
