@@ -1,4 +1,4 @@
-"""``python -m tests.bench_viewer [CONTENDER ...]``: what is painted, how late, and what it costs."""
+"""What viewers paint, how late, and what it costs: ``python -m tests.bench_viewer [NAME ...]``."""
 
 import sys
 

@@ -122,8 +122,8 @@ def bench(
         if mbit:
             port = url.rsplit(":", 1)[1].strip("/").split("/")[0]
             link = subprocess.Popen(
-                [sys.executable, "-m", "tests.bench_viewer.link", port, str(mbit)],
-                env={**os.environ, **env}, stdout=subprocess.PIPE, text=True,
+                [sys.executable, "-m", "tests.bench_viewer.link", port, str(LOADING_MBIT)],
+                env={**os.environ, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             )  # fmt: skip
             stack.callback(link.wait)
             stack.callback(link.kill)
