@@ -39,8 +39,9 @@ class Hearing:
     def note(self) -> None:
         """Note that a message of a page has arrived, on this thread and in this context."""
         self._on_main = threading.current_thread() is threading.main_thread()
-        if self._on_main and self._cells is not None:
-            self._cells.busy = False  # or else that thread would have no time for this
+        cells = self._cells
+        if self._on_main and cells is not None:
+            cells.busy = False  # or else that thread would have no time for this
         subshell = _subshell_of(self._kernel)
         if subshell is not None:
             self._context, self._subshell = contextvars.copy_context(), subshell
@@ -57,7 +58,8 @@ class Hearing:
 
     def is_deaf(self) -> bool:
         """Whether no message can arrive now."""
-        return self._cells is not None and self._cells.busy and self._on_main is not False
+        cells = self._cells  # which another thread may let go
+        return cells is not None and cells.busy and self._on_main is not False
 
     def close(self) -> None:
         """Watch cells no more, once."""

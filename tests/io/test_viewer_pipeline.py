@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import cuframes_nb as cf
-from cuframes_nb._viewer import camera as camera_module
 from cuframes_nb._viewer import accounts, messages, pipeline
+from cuframes_nb._viewer import camera as camera_module
 from cuframes_nb._viewer.answers import histogram_of, pixel_of, write_snapshot
 from cuframes_nb._viewer.camera import Camera
 from cuframes_nb._viewer.pacing import Pacer, Plan
