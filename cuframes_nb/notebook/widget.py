@@ -21,7 +21,7 @@ from cuframes_nb._viewer.camera import Camera
 from cuframes_nb._viewer.encoders import png
 from cuframes_nb._viewer.picture import fitted, rgb_pixels
 from cuframes_nb._viewer.pipeline import Viewer
-from cuframes_nb.errors import ClosedError, CuframesError, InvalidArgumentError
+from cuframes_nb.errors import ClosedError, CuframesError, FrameTimeout, InvalidArgumentError
 from cuframes_nb.notebook.hearing import Hearing
 
 __all__ = ["View"]
@@ -60,6 +60,8 @@ class View(anywidget.AnyWidget):
     width = traitlets.Int(allow_none=True, default_value=None).tag(sync=True)
     label = traitlets.Unicode().tag(sync=True)
 
+    _closed = True  # what could not be made has nothing to close
+
     def __init__(
         self,
         sources: Sequence[Any],
@@ -79,7 +81,6 @@ class View(anywidget.AnyWidget):
         self.on_key: Callable[[str, tuple[str, ...]], object] | None = None
         self._histograms: set[int] = set()
         self._hearing = Hearing()
-        self._closed = False
         me = weakref.ref(self)
         cameras = [
             Camera(source, name, process, overlay)
@@ -94,6 +95,7 @@ class View(anywidget.AnyWidget):
             on_frame=functools.partial(_shown, me),
             on_event=functools.partial(_event, me),
         )
+        self._closed = False
         super().__init__(
             names=names,
             controls=bool(controls),
@@ -195,7 +197,9 @@ class View(anywidget.AnyWidget):
         self._closed = True
         self._viewer.close()
         self._hearing.close()
+        layout = self.layout  # a widget by itself, which ipywidgets would keep for ever
         super().close()
+        layout.close()
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         """Return the widget, and for where there are no widgets its picture as it is now."""
@@ -222,7 +226,11 @@ class View(anywidget.AnyWidget):
     def _do(self, action: Callable[[], object]) -> None:
         if self._closed:
             raise ClosedError("this view was closed: make a new one with cf.view()")
-        self._viewer.do(action, wait=_DO_SECONDS)
+        if not self._viewer.do(action, wait=_DO_SECONDS):
+            raise FrameTimeout(
+                f"the view did not come to it within {_DO_SECONDS:g} s: its process or overlay "
+                f"function takes that long"
+            )
 
     def _use_functions(self) -> None:
         process, overlay = self._process, self._overlay
@@ -265,12 +273,15 @@ class View(anywidget.AnyWidget):
             self.on_key(message.key, message.mods)
         elif isinstance(message, messages.Probe) and camera.shown is not None:
             answer = pixel_of(camera.shown, message)
-            if answer is not None:
-                self._say(answer)
+            if answer is None:
+                return
+            self._say(answer)
             if self.on_probe is not None:
                 self.on_probe(camera.shown, message.x, message.y)
         elif isinstance(message, messages.Histogram):
             (self._histograms.add if message.on else self._histograms.discard)(message.cam)
+            if message.on and message.cam < len(cameras) and camera.shown is not None:
+                self._say(histogram_of(camera.shown, message.cam))  # it may stand still
         elif isinstance(message, messages.Snapshot):
             path, data = self._snapshot(camera, None)
             said = messages.saved(path.name, str(path), "image/png")
