@@ -69,7 +69,10 @@ class Lab:
         """Return the first picture that a saved notebook has, None without one."""
         from PIL import Image
 
-        notebook = json.loads((self.root / name).read_text(encoding="utf-8"))
+        try:
+            notebook = json.loads((self.root / name).read_text(encoding="utf-8"))
+        except ValueError:  # it is being written
+            return None
         for cell in notebook["cells"]:
             for output in cell.get("outputs", ()):
                 data = output.get("data", {}).get("image/png")
