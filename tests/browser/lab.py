@@ -97,7 +97,11 @@ class Lab:
         return notebook
 
 
-PANEL = "[...jupyterapp.shell.widgets('main')].find((w) => w.sessionContext)"
+PANEL = (
+    "[...jupyterapp.shell.widgets('main')].find("
+    "(w) => w.sessionContext && location.pathname.endsWith('/' + w.context.path))"
+)
+"""JupyterLab opens what was open before, too: ours is the one that the address names."""
 
 
 class Notebook:
