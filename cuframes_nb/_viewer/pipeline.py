@@ -41,7 +41,7 @@ _TAKE_SECONDS: Final = 0.05
 """For a new frame; messages of pages wait so long at most."""
 _GRID_FPS: Final = 30.0
 _REST_SECONDS: Final = 3.0
-_REST_HIDDEN_SECONDS: Final = 60.0
+_REST_HIDDEN_SECONDS: Final = 15.0
 """Without a view, or one that can be seen, for so long, the thread ends and the subscriptions
 are given up."""
 _PING_SECONDS: Final = 5.0

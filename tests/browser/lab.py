@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import nbformat
@@ -65,6 +66,18 @@ class Lab:
         """Return what the server and its kernels wrote."""
         return (self.root / "server.log").read_text(encoding="utf-8")
 
+    def end_kernels(self):
+        """End every kernel, so that the next test begins with none."""
+        for session in json.loads(self._ask("GET", "api/sessions")):
+            self._ask("DELETE", f"api/sessions/{session['id']}")
+
+    def _ask(self, method, path):
+        request = urllib.request.Request(
+            self.url + path, method=method, headers={"Authorization": f"token {self.token}"}
+        )
+        with urllib.request.urlopen(request) as answer:
+            return answer.read()
+
     def png_in(self, name):
         """Return the first picture that a saved notebook has, None without one."""
         from PIL import Image
@@ -91,7 +104,8 @@ class Lab:
 
     def open(self, page, name, app="lab/tree"):
         """Open a notebook and wait for its kernel."""
-        page.goto(f"{self.url}{app}/{name}?token={self.token}", wait_until="domcontentloaded")
+        address = f"{self.url}{app}/{name}?token={self.token}&reset"
+        page.goto(address, wait_until="domcontentloaded")
         notebook = Notebook(page)
         notebook.wait_ready()
         return notebook
