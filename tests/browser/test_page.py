@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from tests.browser import page as pages
 from tests.browser.page import Viewer, jpeg, picture, png
 
 pytestmark = pytest.mark.foreign_fds("the browser and its driver keep pipes")
@@ -363,8 +362,3 @@ def test_axe_finds_nothing(viewer, scheme, state):
             press(viewer, "h", "p")
     results = Axe().run(viewer.page)
     assert results.violations_count == 0, results.generate_report()
-
-
-def test_status_helper_is_what_the_kernel_sends():
-    status = pages.make_status()
-    assert set(status["cams"][0]) >= {"name", "state", "text", "fps", "error"}
