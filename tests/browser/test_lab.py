@@ -246,7 +246,9 @@ def test_controls_do_what_they_say(lab, page):
         page.locator(".cuframes-view [role=application]").first.focus()
         page.keyboard.press("k")
         until(lambda: notebook.kernel_value("w.paused") == "True")
-        still = shown(page)
+        # A picture may have been on its way when the key was pressed: it is the last.
+        seq = int(notebook.kernel_value("w.frame.seq"))
+        still = wait_shown(page, lambda number: number == seq)
         time.sleep(1.0)
         assert shown(page) == still
         assert camera.number > still + 10
