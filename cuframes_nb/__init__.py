@@ -57,6 +57,9 @@ if TYPE_CHECKING:
     )
     from cuframes_nb.formats import FrameLayout, PixelFormat, PlaneLayout
     from cuframes_nb.notebook.viewing import grid, view
+    from cuframes_nb.sinks.info import RecordingInfo
+    from cuframes_nb.sinks.recording import Recording, record
+    from cuframes_nb.sinks.snapshots import snapshot
 
 __all__ = [
     "AccessDeniedError",
@@ -86,6 +89,8 @@ __all__ = [
     "Publisher",
     "PublisherGoneError",
     "PublisherStats",
+    "Recording",
+    "RecordingInfo",
     "RemoteProtocolError",
     "RingFullError",
     "StreamExistsError",
@@ -102,6 +107,8 @@ __all__ = [
     "grid",
     "list_streams",
     "now_ns",
+    "record",
+    "snapshot",
     "subscribe",
     "view",
 ]
@@ -121,6 +128,8 @@ _HOMES = {
     "Polygon": "_viewer.shapes",
     "Publisher": "_api.publisher",
     "PublisherStats": "_core.stats",
+    "Recording": "sinks.recording",
+    "RecordingInfo": "sinks.info",
     "StreamInfo": "_api.info",
     "Subscriber": "_api.subscriber",
     "SubscriberInfo": "_api.info",
@@ -131,6 +140,8 @@ _HOMES = {
     "grid": "notebook.viewing",
     "list_streams": "_api.streams",
     "now_ns": "_core.clock",
+    "record": "sinks.recording",
+    "snapshot": "sinks.snapshots",
     "subscribe": "_api.subscribe",
     "view": "notebook.viewing",
 }
