@@ -22,11 +22,11 @@ extras = .[$(subst $() ,$(comma),$(strip $(1) $(GPU)))]
 stamp = .venv/.has-$(1)$(addprefix -,$(GPU))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab bench test test-gpu lint format docs docs-check clean distclean
+.PHONY: help demo lab bench bench-viewer test test-gpu lint format docs docs-check clean distclean
 
 help:  ## list the targets
 	@echo 'usage: make TARGET [PYTHON=python3.12] [ARGS="..."]'
-	@sed -n 's/^\([a-z-]*\):.*##/  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*##/  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo: $(call stamp,demo)  ## publish a film and open JupyterLab on it; VIDEO=file for your own
 	@$(BIN)/cuframes-nb demo $(if $(VIDEO),--video "$(VIDEO)") $(ARGS)
@@ -36,6 +36,9 @@ lab: $(call stamp,demo)  ## open the notebooks in JupyterLab, without a stream
 
 bench: $(call stamp,demo)  ## measure latency, throughput and cost on this machine
 	@$(BIN)/cuframes-nb bench $(ARGS)
+
+bench-viewer: .venv/.has-peers  ## compare the live view with others, in JupyterLab and Chromium: 25 minutes
+	@$(BIN)/python -m tests.bench_viewer $(ARGS)
 
 test: .venv/.has-test  ## run the tests that need no GPU
 	$(BIN)/python -m pytest -m "not gpu and not soak" $(ARGS)
@@ -96,6 +99,11 @@ $(call stamp,test): .venv/.has-test
 	@$(PIP) -e '$(call extras,test)'
 	@touch $@
 endif
+
+.venv/.has-peers: .venv/.has-test
+	@echo 'installing into .venv: what the live view is compared with, once'
+	@$(PIP) -e '.[test,video,peers]'
+	@touch $@
 
 .venv/.has-docs: .venv/.has-%: pyproject.toml | $(BIN)/python
 	@echo 'installing into .venv: the package and what its $* needs, once'

@@ -1,36 +1,34 @@
-"""What viewers paint, how late, and what it costs: ``python -m tests.bench_viewer [NAME ...]``."""
+"""What viewers paint, how late, and what it costs: ``python -m tests.bench_viewer``."""
 
-import sys
+import argparse
+import json
+from pathlib import Path
 
 from tests.bench_viewer.contenders import CONTENDERS
-from tests.bench_viewer.run import BUSY, SLEEP, bench
-
-SECONDS = 10
-LINKS = (10.0, 2.0, 0.5)
-"""Mbit/s, with 20 ms each way."""
+from tests.bench_viewer.rows import OURS_ONLY, ROWS
 
 
 def main():
-    """Measure each contender and print what came of it."""
-    for name in sys.argv[1:] or CONTENDERS:
-        _local(name, CONTENDERS[name])
-        for mbit in LINKS:
-            with bench(CONTENDERS[name], mbit=mbit, wait=False) as b:
-                b.measure(8)
-                print(name, f"{mbit:g} Mbit/s", b.measure(2 * SECONDS), flush=True)
+    """Measure, and print each row when it is there."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="*", help=f"of {', '.join(map(repr, ROWS))}; without, all")
+    parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE too")
+    args = parser.parse_args()
+    if unknown := set(args.rows) - set(ROWS):
+        parser.error(f"there is no row {', '.join(map(repr, unknown))}")
+    results = []
+    for row in args.rows or ROWS:
+        for contender in OURS_ONLY.get(row, [CONTENDERS[name] for name in args.only]):
+            figures = ROWS[row](contender)
+            results.append({"row": row, "contender": contender.name, **figures})
+            print(f"{row} · {contender.name}\n    {_line(figures)}", flush=True)
+            if args.json:
+                args.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
 
-def _local(name, contender):
-    cells = [BUSY.format(seconds=SECONDS), SLEEP.format(seconds=SECONDS)]
-    with bench(contender, cells=cells) as b:
-        b.measure(2)
-        doubt = f"clocks agree within {b.doubt * 1e3:.1f} ms"
-        print(name, "kernel idle", b.measure(SECONDS), doubt, flush=True)
-        b.cell(1, wait=False)
-        print(name, "cell computes", b.measure(SECONDS - 1), flush=True)
-        b.page.wait_for("bench.kernel() === 'idle'")
-        b.cell(2, wait=False)
-        print(name, "cell sleeps", b.measure(SECONDS - 1), flush=True)
+def _line(figures):
+    return ", ".join(f"{name} {value}" for name, value in figures.items())
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import websocket
 
+from tests.browser.lab import browser_path
+
 OPTIONS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -68,11 +70,11 @@ class Page:
 
 
 @contextlib.contextmanager
-def chromium(width=1600, height=1200):
+def chromium(width=1280, height=800):
     """Run Chromium; yields its process and what opens a tab."""
-    with tempfile.TemporaryDirectory() as profile:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
-            ["/usr/bin/chromium", *OPTIONS, f"--user-data-dir={profile}",
+            [browser_path(), *OPTIONS, f"--user-data-dir={profile}",
              f"--window-size={width},{height}", "about:blank"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip

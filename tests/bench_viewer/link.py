@@ -29,29 +29,31 @@ async def pump(reader, writer, rate, delay):
     """Carry one direction: at a rate, late, and with no more than the delay's worth on the way."""
     on_way = asyncio.Queue(maxsize=16)
 
+    async def take():
+        free = time.monotonic()
+        data = b"?"
+        while data:
+            data = await reader.read(CHUNK)
+            free = max(free, time.monotonic()) + len(data) / rate.bytes_per_s
+            await asyncio.sleep(max(0.0, free - time.monotonic()))
+            await on_way.put((time.monotonic() + delay, data))
+
     async def deliver():
         while True:
             at, data = await on_way.get()
             await asyncio.sleep(max(0.0, at - time.monotonic()))
             if not data:
-                writer.close()
                 return
             writer.write(data)
             await writer.drain()
 
-    task = asyncio.create_task(deliver())
-    free = time.monotonic()
     try:
-        while True:
-            data = await reader.read(CHUNK)
-            free = max(free, time.monotonic()) + len(data) / rate.bytes_per_s
-            await asyncio.sleep(max(0.0, free - time.monotonic()))
-            await on_way.put((time.monotonic() + delay, data))
-            if not data:
-                return
-    except (ConnectionError, asyncio.CancelledError):
-        task.cancel()
-        writer.close()
+        async with asyncio.TaskGroup() as both:
+            both.create_task(take())
+            both.create_task(deliver())
+    except* ConnectionError:  # one side is gone, and so the other goes
+        pass
+    writer.close()
 
 
 async def serve(target, mbit, delay):
@@ -61,9 +63,7 @@ async def serve(target, mbit, delay):
 
     async def connected(reader, writer):
         writer.transport.set_write_buffer_limits(high=8192)
-        for side in (writer,):
-            sock = side.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
         sock.setblocking(False)
@@ -71,9 +71,7 @@ async def serve(target, mbit, delay):
         up_reader, up_writer = await asyncio.open_connection(sock=sock, limit=8192)
         up_writer.transport.set_write_buffer_limits(high=8192)
         await asyncio.gather(
-            pump(up_reader, writer, rate, delay),
-            pump(reader, up_writer, rate, delay),
-            return_exceptions=True,
+            pump(up_reader, writer, rate, delay), pump(reader, up_writer, rate, delay)
         )
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0, limit=8192)

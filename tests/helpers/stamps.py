@@ -13,12 +13,14 @@ MARGIN = 8
 
 
 def write(luma, number):
-    """Write `number` into a luma plane of 1080 lines."""
+    """Write `number` into a luma plane, sized as the picture is."""
+    k = luma.shape[1] / 1920
+    top, bottom = round(MARGIN * k), round((MARGIN + SQUARE) * k)
     bits = [number >> i & 1 for i in range(BITS)]
     cells = [1, 0, *bits, sum(bits) & 1]
     for i, bit in enumerate(cells):
-        left = MARGIN + i * SQUARE
-        luma[MARGIN : MARGIN + SQUARE, left : left + SQUARE] = 235 if bit else 16
+        left, right = (round((MARGIN + at * SQUARE) * k) for at in (i, i + 1))
+        luma[top:bottom, left:right] = 235 if bit else 16
 
 
 JAVASCRIPT = (
