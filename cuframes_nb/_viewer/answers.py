@@ -9,16 +9,16 @@ import numpy as np
 
 from cuframes_nb._api.frame import Frame
 from cuframes_nb._viewer import messages
-from cuframes_nb._viewer.encoders import png
 from cuframes_nb._viewer.images import Pixels, host_array
 from cuframes_nb._viewer.picture import fitted, rgb_pixels
+from cuframes_nb.sinks.files import png, write_whole
 
 __all__ = ["histogram_of", "pixel_of", "write_snapshot"]
 
 _COUNTED: Final = (320, 180)
 """Histograms are of a picture that fits into this: a hundredth second, and as true."""
 
-_BEST: Final = 6
+_SMALL: Final = 6
 """Compression of PNG files: zlib's default."""
 
 
@@ -66,7 +66,5 @@ def _counts(values: Any) -> list[int]:
 
 def write_snapshot(pixels: Pixels, path: Path) -> tuple[Path, bytes]:
     """Write a picture as PNG; return where, and the file."""
-    data = png(pixels, compress_level=_BEST)
-    path = path.expanduser().resolve()
-    path.write_bytes(data)
-    return path, data
+    data = png(pixels, _SMALL)
+    return write_whole(path.expanduser().resolve(), lambda file: file.write(data)), data

@@ -107,6 +107,11 @@ class Camera:
         self._faults: dict[str, dict[str, Any]] = {}
         self._times: deque[tuple[int, int]] = deque()
 
+    @property
+    def address(self) -> Any:
+        """What `subscribe` takes to subscribe to the stream once more."""
+        return self._source.info.path if isinstance(self._source, Subscriber) else self._source
+
     # --- Frames -----------------------------------------------------------------------------------
 
     def take(self, seconds: float) -> Frame | None:

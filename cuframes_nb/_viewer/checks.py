@@ -13,7 +13,18 @@ from typing import Final
 
 from cuframes_nb.formats import MAX_DIMENSION
 
-__all__ = ["Check", "Rect", "WrongError", "flag", "key_name", "mods", "rect", "view", "whole"]
+__all__ = [
+    "Check",
+    "Rect",
+    "WrongError",
+    "flag",
+    "key_name",
+    "mods",
+    "optional",
+    "rect",
+    "view",
+    "whole",
+]
 
 Check = Callable[[object], object]
 """Returns a value in its proper type, or raises :exc:`WrongError`."""
@@ -41,6 +52,11 @@ def whole(least: int, most: int) -> Callable[[object], int]:
         raise WrongError
 
     return check
+
+
+def optional(check: Check) -> Check:
+    """Return the check for null, or for what another check is for."""
+    return lambda value: None if value is None else check(value)
 
 
 def flag(value: object) -> bool:

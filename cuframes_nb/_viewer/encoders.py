@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any, Final
 
 import numpy as np
@@ -11,13 +10,10 @@ from cuframes_nb._viewer.images import Pixels
 from cuframes_nb._viewer.picture import Drawn, Planes
 from cuframes_nb.errors import UnsupportedError
 
-__all__ = ["JPEG", "PNG", "JpegEncoder", "png"]
+__all__ = ["JPEG", "PNG", "JpegEncoder"]
 
 JPEG: Final = "image/jpeg"
 PNG: Final = "image/png"
-
-_QUICK: Final = 1
-"""Compression of PNG: a third larger than the default, and several times as fast."""
 
 
 class JpegEncoder:
@@ -85,23 +81,3 @@ def _even(luma: Pixels) -> Pixels:
     if width % 2 == height % 2 == 0:
         return luma
     return np.pad(luma, ((0, height % 2), (0, width % 2)), "edge")[:height, :width]
-
-
-def png(pixels: Pixels, *, compress_level: int = _QUICK) -> bytes:
-    """Return a picture as PNG: every pixel as it is.
-
-    Raises
-    ------
-    UnsupportedError
-        If Pillow is not installed.
-    """
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise UnsupportedError(
-            f"stills are written as PNG, and Pillow cannot be imported ({error}): install "
-            f"'cuframes-nb[lab]'"
-        ) from error
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG", compress_level=compress_level)
-    return out.getvalue()

@@ -30,6 +30,7 @@ __all__ = [
     "Roi",
     "Size",
     "Snapshot",
+    "Solo",
     "Step",
     "Visible",
     "bye",
@@ -118,6 +119,13 @@ class Ack(PageMessage):
     bytes: int
     span_us: int
     decode_us: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Solo(PageMessage):
+    """The view shows this camera of a grid alone, or with None all of them."""
+
+    cam: int | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -232,6 +240,7 @@ _FORMS: Final[Mapping[str, tuple[type[PageMessage], Mapping[str, Check]]]] = {
     "size": (Size, {"w": _side, "h": _side}),
     "visible": (Visible, {"on": checks.flag}),
     "ack": (Ack, _ack),
+    "solo": (Solo, {"cam": checks.optional(_cam)}),
     "bye": (Bye, {}),
     "play": (Play, {}),
     "pause": (Pause, {}),

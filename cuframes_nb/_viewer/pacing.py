@@ -92,6 +92,11 @@ class Pacer:
         self._accounts.pop(view, None)
         self._decide()
 
+    def counts(self, view: str) -> bool:
+        """Whether this view counts: it can be seen, and has not lapsed."""
+        account = self._accounts.get(view)
+        return account is not None and account in self._living()
+
     def set_visible(self, view: str, on: bool, now_us: int) -> None:  # noqa: FBT001  as pages say it
         """Note that a view can be seen now, or cannot any more and so costs nothing."""
         self._tick(now_us)

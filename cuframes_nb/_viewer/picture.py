@@ -21,6 +21,9 @@ Rect: TypeAlias = tuple[int, int, int, int]
 Size: TypeAlias = tuple[int, int]
 """Width, height."""
 
+_THREADS: Final = 2
+"""Where there are as many cores, half the time; more of them wait for each other longer."""
+
 _AV_FORMATS: Final = {PixelFormat.NV12: "nv12", PixelFormat.P010: "p010le"}
 _AV_MATRICES: Final = {"bt601": "ITU601", "bt709": "ITU709", "bt2020": "BT2020"}
 _AV_RANGES: Final = {"limited": "MPEG", "full": "JPEG"}
@@ -91,6 +94,7 @@ class Scaler:
             dst_color_range="JPEG",
             # Where only the matrix changes, BILINEAR loses a code value and a half on average.
             interpolation="AREA" if smaller else "BICUBIC",
+            threads=_THREADS,
         )
         return Planes(*(_plane(plane) for plane in scaled.planes))
 

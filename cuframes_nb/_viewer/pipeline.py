@@ -21,11 +21,15 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from cuframes_nb._api.frame import Frame
 from cuframes_nb._core.clock import now_ns
 from cuframes_nb._viewer import messages
+from cuframes_nb._viewer.audience import Audience
 from cuframes_nb._viewer.camera import Camera, Shot
-from cuframes_nb._viewer.encoders import JPEG, PNG, JpegEncoder, png
+from cuframes_nb._viewer.encoders import JPEG, PNG, JpegEncoder
 from cuframes_nb._viewer.messages import PageMessage, Part
 from cuframes_nb._viewer.pacing import Pacer, Plan
-from cuframes_nb._viewer.picture import Scaler, Size
+from cuframes_nb._viewer.picture import Scaler
+from cuframes_nb._viewer.recorder import Recorder
+from cuframes_nb._viewer.turns import short_turns
+from cuframes_nb.sinks.files import png
 
 __all__ = ["Send", "Viewer"]
 
@@ -47,6 +51,10 @@ are given up."""
 _PING_SECONDS: Final = 5.0
 """Between messages while views are there and none of them counts: one that was asleep finds out
 that it is not forgotten."""
+_QUICK: Final = 1
+"""Compression of stills: a tenth larger than the best, and several times as fast."""
+_WITHOUT_LOSS: Final = Plan(100, math.inf)
+"""What no plan is better than."""
 _MOST_VIEWS: Final = 64
 _MESSAGE_BYTES: Final = 700
 """What a message takes beside its pictures, roughly."""
@@ -142,6 +150,7 @@ class Viewer:
         self._on_frame = on_frame
         self._on_event = on_event
         self._pacer = Pacer(fps_limit=fps, quality=quality)
+        self._recorder = Recorder(self.cameras, self._tell)
         self._encoder = JpegEncoder()
         self._scaler = Scaler()
         self._every = 1.0 / fps if fps else 0.0
@@ -151,8 +160,7 @@ class Viewer:
         self._guard = threading.RLock()
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._rooms: dict[str, Size] = {}
-        self._as_text: set[str] = set()
+        self._audience = Audience(self._pacer.counts)
         self._paused = False
         self._history: list[Frame] = []
         self._n = 0
@@ -182,7 +190,7 @@ class Viewer:
     def _wakes(self, message: PageMessage) -> bool:
         """Return whether somebody looks who says this while there is no thread."""
         is_seen = isinstance(message, messages.Visible) and message.on
-        return isinstance(message, messages.Hello) or (is_seen and message.view in self._rooms)
+        return isinstance(message, messages.Hello) or (is_seen and message.view in self._audience)
 
     def _post(self, message: PageMessage) -> None:
         if self._inbox.qsize() < _INBOX:
@@ -239,7 +247,7 @@ class Viewer:
         return self._n
 
     def close(self, text: str = "closed") -> None:
-        """End the thread and let everything go, once."""
+        """End the thread and the recordings and let everything go, once."""
         with self._guard:
             if self._closed:
                 return
@@ -250,6 +258,7 @@ class Viewer:
                 self._rest()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+        self._recorder.close()
         with contextlib.suppress(Exception):  # there may be no page, no comm, no kernel any more
             self._send(messages.bye(text), [])
 
@@ -258,8 +267,9 @@ class Viewer:
     def _run(self) -> None:
         self._redraw, self._alone_since = True, math.inf
         try:
-            while self._listen():
-                self._work()
+            with short_turns():
+                while self._listen():
+                    self._work()
         finally:
             self._end()
 
@@ -270,7 +280,7 @@ class Viewer:
             try:
                 self._handle(self._inbox.get(timeout=patience))
             except queue.Empty:
-                if self._rooms and not self._pacer.watched:
+                if self._audience and not self._pacer.watched:
                     self._tell(messages.status(self._due_status()))
         elif not self._pacer.watched and self._end(only_alone=True):
             return False
@@ -314,7 +324,7 @@ class Viewer:
             if not self._paused:
                 self._let_go()
             self._alone_since = min(self._alone_since, now)
-            if not self._rooms:
+            if not self._audience:
                 return max(self._alone_since + _REST_SECONDS - now, 0.0)
             return min(_PING_SECONDS, max(self._alone_since + _REST_HIDDEN_SECONDS - now, 0.0))
         self._alone_since = math.inf
@@ -343,26 +353,34 @@ class Viewer:
 
     def _frames(self, *, again: bool) -> list[tuple[Camera, Frame]]:
         """Return the frames to be shown now: new ones, with `again` also those on screen."""
+        cameras = self._seen()
         if self._paused:
-            new = [(camera, camera.take(0.0)) for camera in self.cameras if camera.shown is None]
-        elif len(self.cameras) == 1:
-            new = [(camera, camera.take(_TAKE_SECONDS)) for camera in self.cameras]
+            new = [(camera, camera.take(0.0)) for camera in cameras if camera.shown is None]
+        elif len(cameras) == 1:
+            new = [(camera, camera.take(_TAKE_SECONDS)) for camera in cameras]
         else:
             self._next_tick = time.monotonic() + 1.0 / _GRID_FPS
-            new = [(camera, camera.take(0.0)) for camera in self.cameras]
+            new = [(camera, camera.take(0.0)) for camera in cameras]
+        if not self._paused:
+            for camera in set(self.cameras).difference(cameras):
+                camera.let_go()
         taken = {camera: frame for camera, frame in new if frame is not None}
         if again:
             taken = dict(self._on_screen()) | taken
         return list(taken.items())
 
     def _on_screen(self) -> list[tuple[Camera, Frame]]:
-        return [(c, c.shown) for c in self.cameras if c.shown is not None and not c.shown.released]
+        return [(c, c.shown) for c in self._seen() if c.shown is not None and not c.shown.released]
+
+    def _seen(self) -> list[Camera]:
+        """Return the cameras that any view shows."""
+        return [camera for i, camera in enumerate(self.cameras) if self._audience.sees(i)]
 
     # --- Sending ----------------------------------------------------------------------------------
 
     def _show(self, frames: Sequence[tuple[Camera, Frame]], *, again: bool) -> bool:
         """Put frames on screen; return whether anything was sent: pages may show it already."""
-        plan, room = self._pacer.plan, self._room()
+        plan, room = self._pacer.plan, self._audience.room
 
         def make(camera: Camera, frame: Frame) -> _Picture:
             shot = camera.draw(frame, self._scaler, room, plan.scale)
@@ -417,17 +435,18 @@ class Viewer:
     def _show_stills(self) -> None:
         """Send what is on screen without loss, if the links carry it in less than a second."""
         self._still_at = math.inf
-        room = self._room()
+        room = self._audience.room
 
         def make(camera: Camera, frame: Frame) -> _Picture:
             shot, pixels = camera.still(frame, room)
-            return _Picture(shot, png(pixels))
+            return _Picture(shot, png(pixels, _QUICK))
 
         pictures = self._pictures(self._on_screen(), make)
         data = [picture.data for picture in pictures]
         if pictures and sum(map(len, data)) <= self._pacer.still_bytes:
             parts = [self._part(shot, PNG, still=True) for shot, _ in pictures]
             self._send_frames(parts, data, None)
+            self._plan = _WITHOUT_LOSS
         elif _better(self._pacer.plan, self._plan):
             self._redraw = True  # at least with the best that the links carry by now
 
@@ -445,7 +464,7 @@ class Viewer:
         )
 
     def _send_frames(self, parts: list[Part], data: list[bytes], plan: Plan | None) -> None:
-        if self._as_text:
+        if self._audience.as_text:
             parts = [
                 dataclasses.replace(part, data=base64.b64encode(bytes_).decode("ascii"))
                 for part, bytes_ in zip(parts, data, strict=True)
@@ -471,16 +490,9 @@ class Viewer:
         except Exception as error:  # noqa: BLE001  not ours
             self._tell(messages.told(f"{type(error).__name__}: {error}", error=True))
 
-    def _room(self) -> Size | None:
-        """Return the device pixels of the largest view, in a grid those of its largest tile."""
-        if not self._rooms:
-            return None
-        width = max(w for w, _ in self._rooms.values())
-        height = max(h for _, h in self._rooms.values())
-        return (width, height)
-
     def _due_status(self) -> dict[str, Any]:
         self._status_at = time.monotonic() + _STATUS_SECONDS
+        self._recorder.look()
         return self.status()
 
     def status(self) -> dict[str, Any]:
@@ -496,8 +508,8 @@ class Viewer:
             "mbit": None if rate is None else round(rate * 8 / 1e6, 2),
             "rtt_ms": None if rtt is None else round(rtt / 1000, 1),
             "delay_ms": None if delay is None else round(delay / 1000, 1),
-            "paused": self._paused, "recording": False, "can_record": False,
-            "safe": self._is_deaf(),
+            "paused": self._paused, "safe": self._is_deaf(),
+            "recording": self._recorder.running, "can_record": self._recorder.available,
         }  # fmt: skip
 
     # --- What pages say ---------------------------------------------------------------------------
@@ -510,30 +522,35 @@ class Viewer:
             self._place(content, at_us)
         elif isinstance(content, messages.Bye):
             self._forget_view(content.view)
-        elif content.view not in self._rooms:
+        elif content.view not in self._audience:
             return  # a view that never said hello, or has left
         elif isinstance(content, messages.Ack):
             self._pacer.heard(content.view, content, at_us)
+            # What stands may have been shown worse than the link turns out to allow.
+            if self._still_at == math.inf and _better(self._pacer.plan, self._plan):
+                self._still_at = time.monotonic()
         elif isinstance(content, messages.Visible):
             self._pacer.set_visible(content.view, content.on, at_us)
             self._redraw = self._redraw or content.on
+        elif isinstance(content, messages.Solo):
+            self._audience.hear(content)
+            self._redraw = True
         else:
             self._control(content)
 
     def _place(self, message: messages.Hello | messages.Size, at_us: int) -> None:
+        audience = self._audience
         if isinstance(message, messages.Hello):
-            while message.view not in self._rooms and len(self._rooms) >= _MOST_VIEWS:
-                self._forget_view(next(iter(self._rooms)))  # who came first may have left long ago
+            while message.view not in audience and len(audience) >= _MOST_VIEWS:
+                self._forget_view(audience.eldest)  # who may have left long ago
             self._pacer.join(message.view, at_us)
-            (self._as_text.add if message.b64 else self._as_text.discard)(message.view)
-        elif message.view not in self._rooms:
+        elif message.view not in audience:
             return
-        self._rooms[message.view] = (message.w, message.h)
+        audience.hear(message)
         self._redraw, self._status_at = True, 0.0
 
     def _forget_view(self, view: str) -> None:
-        self._rooms.pop(view, None)
-        self._as_text.discard(view)
+        self._audience.forget(view)
         self._pacer.leave(view)
 
     def _control(self, message: PageMessage) -> None:
@@ -545,7 +562,12 @@ class Viewer:
             self.step(message.by)
         elif isinstance(message, messages.Roi):
             self.set_roi(message.cam, message.roi)
+        elif isinstance(message, messages.Record):
+            (self._recorder.begin if message.on else self._recorder.end)()
+            self._status_at = 0.0
         else:
+            if isinstance(message, messages.Histogram):
+                self._audience.hear(message)
             self._call(self._on_event, message)
 
     # --- On the thread, or by `do` ----------------------------------------------------------------
@@ -574,6 +596,10 @@ class Viewer:
             self._history = camera.recent()  # there may be newer ones by now
         at, last = self._history.index(camera.shown), len(self._history) - 1
         camera.shown, self._redraw = self._history[min(max(0, at + by), last)], True
+
+    def wants_histogram(self, cam: int) -> bool:
+        """Whether any page shows a histogram of this camera."""
+        return self._audience.wants_histogram(cam)
 
     def redraw(self) -> None:
         """Show what is on screen once more: how it is made has changed."""

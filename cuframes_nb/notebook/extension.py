@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
+from cuframes_nb.errors import UnsupportedError
 from cuframes_nb.notebook.completion import matcher
 from cuframes_nb.notebook.magics import CuframesMagics
 
@@ -22,6 +24,8 @@ def load(shell: Any) -> None:
     complete = matcher(magics.names)
     shell.Completer.custom_matchers.append(complete)
     undo = _add_displays(shell)
+    if hasattr(shell, "kernel"):
+        _import_views()
 
     def leave() -> None:
         shell.Completer.custom_matchers.remove(complete)
@@ -39,6 +43,17 @@ def unload(shell: Any) -> None:
     magics.leave()
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop(_MAGIC, None)
+
+
+def _import_views() -> None:
+    """Import what a view needs now, so that the first picture comes sooner."""
+    with contextlib.suppress(ImportError, UnsupportedError):  # who asks for a view is told
+        import cuframes_nb.notebook.widget  # noqa: F401
+        from cuframes_nb._viewer.encoders import JpegEncoder
+        from cuframes_nb._viewer.picture import Scaler
+
+        Scaler()
+        JpegEncoder()
 
 
 def _add_displays(shell: Any) -> Callable[[], None]:

@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from cuframes_nb._api.frame import Frame
 from cuframes_nb.errors import InvalidArgumentError
-from cuframes_nb.notebook.images import data_uri, jpeg, picture, png
+from cuframes_nb.notebook.images import data_uri, picture
 from cuframes_nb.notebook.listings import color_text
 from cuframes_nb.notebook.quantities import ns_text
 from cuframes_nb.notebook.tables import Column, Sheet, Table, clean, escape
+from cuframes_nb.sinks.files import jpeg, png, write_whole
 
 __all__ = ["Snapshot", "frame_html"]
 
@@ -41,7 +42,7 @@ class Snapshot:
         InvalidArgumentError
             If the ending is another.
         UnsupportedError
-            For JPEG, if Pillow is not installed.
+            For JPEG, if neither simplejpeg nor Pillow is installed.
         OSError
             If it cannot be written.
         """
@@ -50,7 +51,8 @@ class Snapshot:
             raise InvalidArgumentError(
                 f"a snapshot is written as .png or .jpg, and {str(path)!r} ends otherwise"
             )
-        path.write_bytes(png(self.rgb) if ending == ".png" else jpeg(self.rgb))
+        data = png(self.rgb) if ending == ".png" else jpeg(self.rgb)
+        write_whole(path, lambda file: file.write(data))
         self.caption += f", written to {path}"
 
     def __repr__(self) -> str:

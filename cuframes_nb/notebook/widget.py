@@ -18,16 +18,17 @@ from cuframes_nb._api.subscriber import Subscriber
 from cuframes_nb._viewer import messages
 from cuframes_nb._viewer.answers import histogram_of, pixel_of, write_snapshot
 from cuframes_nb._viewer.camera import Camera
-from cuframes_nb._viewer.encoders import png
 from cuframes_nb._viewer.picture import fitted, rgb_pixels
 from cuframes_nb._viewer.pipeline import Viewer
 from cuframes_nb.errors import ClosedError, CuframesError, FrameTimeout, InvalidArgumentError
 from cuframes_nb.notebook.hearing import Hearing
+from cuframes_nb.sinks.files import png
 
 __all__ = ["View"]
 
-_STILL_SIZE: Final = (640, 360)
-"""Of the picture that a notebook keeps when it is saved, at most."""
+_STILL_SIZE: Final = (480, 270)
+"""Of the picture that a notebook keeps when it is saved, at most; a larger one delays the first
+picture that moves."""
 
 _DO_SECONDS: Final = 5.0
 
@@ -79,7 +80,6 @@ class View(anywidget.AnyWidget):
         self.on_frame: Callable[[Frame], object] | None = None
         self.on_probe: Callable[[Frame, int, int], object] | None = None
         self.on_key: Callable[[str, tuple[str, ...]], object] | None = None
-        self._histograms: set[int] = set()
         self._hearing = Hearing()
         me = weakref.ref(self)
         cameras = [
@@ -260,7 +260,8 @@ class View(anywidget.AnyWidget):
         with contextlib.suppress(CuframesError, OSError):
             return self._viewer.cameras[0].peek(
                 lambda frame: png(
-                    rgb_pixels(frame, None, fitted((frame.width, frame.height), _STILL_SIZE, 1.0))
+                    rgb_pixels(frame, None, fitted((frame.width, frame.height), _STILL_SIZE, 1.0)),
+                    level=1,
                 )
             )
         return None
@@ -279,7 +280,6 @@ class View(anywidget.AnyWidget):
             if self.on_probe is not None:
                 self.on_probe(camera.shown, message.x, message.y)
         elif isinstance(message, messages.Histogram):
-            (self._histograms.add if message.on else self._histograms.discard)(message.cam)
             if message.on and message.cam < len(cameras) and camera.shown is not None:
                 self._say(histogram_of(camera.shown, message.cam))  # it may stand still
         elif isinstance(message, messages.Snapshot):
@@ -306,7 +306,7 @@ def _shown(me: weakref.ref[View], camera: Camera, frame: Frame) -> None:
     if widget is None:
         return
     cam = widget._viewer.cameras.index(camera)  # noqa: SLF001
-    if cam in widget._histograms and camera.histogram_due():  # noqa: SLF001
+    if widget._viewer.wants_histogram(cam) and camera.histogram_due():  # noqa: SLF001
         widget._say(histogram_of(frame, cam))  # noqa: SLF001
     if (on_frame := widget.on_frame) is not None:
         _guarded(widget, lambda: on_frame(frame))

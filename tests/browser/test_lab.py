@@ -1,29 +1,27 @@
 """The live view in a real JupyterLab, in a real browser, through a real kernel."""
 
-import contextlib
+import json
+import os
 import re
-import shutil
-import tempfile
 import threading
 import time
-from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 from PIL import Image
 
 import cuframes_nb as cf
 from cuframes_nb.convert.reference import rgb_reference
+from tests.browser.cameras import PICTURE, Camera, server_folder, shown, until, wait_shown
 from tests.browser.lab import lab_server
 from tests.helpers import stamps
-from tests.helpers.children import ROOT
 
 pytestmark = [
     pytest.mark.process,
     pytest.mark.foreign_fds("the browser and its driver keep pipes"),
 ]
 
-PICTURE = ".cuframes-view .layer canvas"
 IMPORTS = "import cuframes_nb as cf, threading, time\n"
 VIEW = IMPORTS + "w = cf.view('cam1'); w"
 THREADS = (
@@ -35,14 +33,12 @@ THREADS = (
 @pytest.fixture(scope="module")
 def lab():
     """Run JupyterLab, with a runtime directory that the tests publish in, too."""
-    root = Path(tempfile.mkdtemp(prefix="cf-", dir="/tmp"))
-    run = root / "run"
-    run.mkdir(mode=0o700)
-    env = {"CUFRAMES_RUNTIME_DIR": str(run), "PYTHONPATH": str(ROOT)}
-    with lab_server(root, env, ["--expose-app-in-browser"]) as server:
+    with (
+        server_folder() as (root, run, env),
+        lab_server(root, env, ["--expose-app-in-browser"]) as server,
+    ):
         server.run = run
         yield server
-    shutil.rmtree(root, ignore_errors=True)
 
 
 @pytest.fixture
@@ -61,65 +57,6 @@ def lab_runtime(lab, monkeypatch, runtime_dir):
     monkeypatch.setenv("CUFRAMES_RUNTIME_DIR", str(lab.run))
 
 
-class Camera:
-    """Publishes frames that carry their number, from this process, until it is closed."""
-
-    def __init__(self, key="cam1", *, width=1920, height=1080, fps=30, **options):
-        self.pub = cf.Publisher(key, width=width, height=height, memory="host", **options)
-        self._fps = fps
-        self._stop = threading.Event()
-        self.number = 0
-        self.times = {}
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self):
-        noise = np.random.default_rng(1).integers(60, 200, (1080, 1920), np.uint8)
-        while not self._stop.wait(1 / self._fps):
-            with contextlib.suppress(cf.RingFullError), self.pub.acquire() as slot:
-                number = self.number + 1
-                slot.y[:] = noise[: slot.y.shape[0], : slot.y.shape[1]]
-                slot.uv[:] = 128
-                stamps.write(slot.y, number)
-                self.times[number] = time.monotonic()
-                self.number = number
-
-    def close(self):
-        self._stop.set()
-        self._thread.join()
-        self.pub.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc_info):
-        self.close()
-
-
-def shown(page):
-    """Return the number of the frame that is on screen; -1 while there is none."""
-    return page.evaluate(
-        """(selector) => {
-          const canvas = document.querySelector(selector);
-          if (!canvas || canvas.width < 100) return -1;
-          const small = new OffscreenCanvas(STAMP.cells * 5, 1);
-          return readStamp(small.getContext("2d"), canvas, canvas.width, canvas.height);
-        }""",
-        PICTURE,
-    )
-
-
-def wait_shown(page, condition, seconds=30):
-    """Wait until the number on screen fulfils a condition, and return it."""
-    deadline = time.monotonic() + seconds
-    while True:
-        number = shown(page)
-        if condition(number):
-            return number
-        assert time.monotonic() < deadline, f"frame {number} is on screen"
-        time.sleep(0.02)
-
-
 def wait_aspect(page, aspect):
     """Wait until the picture on screen has these proportions."""
     page.wait_for_function(
@@ -130,13 +67,6 @@ def wait_aspect(page, aspect):
         arg=[PICTURE, aspect],
         timeout=30_000,
     )
-
-
-def until(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.02)
 
 
 def open_view(lab, page, *cells, name="view.ipynb"):
@@ -268,6 +198,22 @@ def test_controls_do_what_they_say(lab, page):
         notebook.execute(3)
 
 
+def test_the_record_button_makes_a_film(lab, page):
+    with Camera(width=640, height=360) as camera:
+        notebook = open_view(lab, page, "w.close()")
+        wait_shown(page, lambda number: number > 5)
+        page.get_by_role("button", name="Record").click()
+        until(lambda: camera.pub.stats.subscribers == 2)
+        last = camera.number
+        wait_shown(page, lambda number: number > last + 15)
+        page.get_by_role("button", name="Record").click()
+        page.wait_for_selector(".cuframes-view >> text=/saved .*cam1-.*mp4/", timeout=20_000)
+        [film] = lab.root.glob("cam1-*.mp4")
+        with av.open(str(film)) as container:
+            assert sum(1 for _ in container.decode(video=0)) > 10
+        notebook.execute(1)
+
+
 # --- Life and death -------------------------------------------------------------------------------
 
 
@@ -349,5 +295,44 @@ def test_a_saved_notebook_has_a_picture_for_where_there_are_no_widgets(lab, page
         notebook = open_view(lab, page, "w.close()", name="saved.ipynb")
         until(lambda: notebook.save() or lab.png_in("saved.ipynb") is not None)
         size = lab.png_in("saved.ipynb").size
-        assert size == (640, 360)
+        assert size == (480, 270)
         notebook.execute(1)
+
+
+# --- For long -------------------------------------------------------------------------------------
+
+SOAK_FPS = 60
+SOAK_SECONDS = float(os.environ.get("CUFRAMES_SOAK_SECONDS", "1800"))
+"""As many frames as an hour has at 30 a second."""
+
+SIZES = (
+    "[psutil.Process().memory_info().rss / 1e6, threading.active_count(),"
+    " psutil.Process().num_fds()]"
+)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(SOAK_SECONDS + 600)
+def test_an_hour_s_frames_leave_everything_as_it_was(lab, page):
+    with Camera(width=640, height=360, fps=SOAK_FPS) as camera:
+        notebook = open_view(lab, page, "import psutil", "w.close()")
+        notebook.execute(1)
+        wait_shown(page, lambda number: number > 30)
+        devtools = page.context.new_cdp_session(page)
+        rows, end = [], time.monotonic() + SOAK_SECONDS
+        while time.monotonic() < end:
+            time.sleep(SOAK_SECONDS / 120)
+            last = camera.number
+            wait_shown(page, lambda number, last=last: number >= last)
+            devtools.send("HeapProfiler.collectGarbage")
+            heap = devtools.send("Runtime.getHeapUsage")["usedSize"] / 1e6
+            rows.append((heap, *json.loads(notebook.kernel_value(SIZES))))
+            assert camera.pub.stats.slots_leased <= 2
+        notebook.execute(2)
+    # The first sixth is for caches to fill.
+    early, late = (np.median(part, axis=0) for part in (rows[20:50], rows[-30:]))
+    heap, rss, threads, fds = late - early
+    print(f"page {heap:+.1f} MB, kernel {rss:+.1f} MB from {early} to {late}")  # noqa: T201
+    assert heap < 5
+    assert rss < 5
+    assert threads == fds == 0

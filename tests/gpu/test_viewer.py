@@ -46,6 +46,7 @@ def test_a_pixel_and_a_histogram_are_told(frame, rows):
     assert counts["y"] == np.bincount(rows[:360:2, ::2].ravel(), minlength=256).tolist()
 
 
+@pytest.mark.foreign_fds("torch opens the device when it is first used")
 @pytest.mark.parametrize("library", ["cupy", "torch"])
 def test_what_process_returns_may_be_on_the_gpu(library):
     host = np.random.default_rng(4).integers(0, 256, (36, 64, 3), np.uint8)

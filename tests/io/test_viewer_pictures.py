@@ -16,8 +16,9 @@ from PIL import Image
 import cuframes_nb as cf
 from cuframes_nb import convert
 from cuframes_nb._viewer import picture
-from cuframes_nb._viewer.encoders import JpegEncoder, png
+from cuframes_nb._viewer.encoders import JpegEncoder
 from cuframes_nb._viewer.picture import Planes, Scaler, aligned, fitted, resized, rgb_pixels
+from cuframes_nb.sinks import png
 from tests.helpers.frames import publisher
 
 COLORS = list(itertools.product(("bt601", "bt709", "bt2020"), ("limited", "full")))

@@ -318,6 +318,7 @@ def test_keys_reach_python():
         page.hello()
         page.say("key", key="a", mods=[])
         show(pub, page)
+        assert view.stats  # by now it is heard
         view.on_key = lambda key, mods: pressed.append((key, mods))
         page.say("key", key="b", mods=["Shift", "Alt"])
         until(lambda: pressed == [("b", ("Alt", "Shift"))])
@@ -383,7 +384,7 @@ def test_a_view_is_a_widget_with_a_picture_for_where_there_are_none():
         assert ipywidgets.widgets.widget._instances[model] is view
         assert data["text/plain"] == "<View of cam, live, 0 pictures sent>"
         with Image.open(io.BytesIO(data["image/png"])) as image:
-            assert image.size == (640, 360)
+            assert image.size == (480, 270)
         assert pub.stats.slots_leased == 0
         until(lambda: pub.stats.subscribers == 0)
 

@@ -388,14 +388,12 @@ def test_a_mask_s_part_has_four_numbers():
 # --- Missing libraries ----------------------------------------------------------------------------
 
 
-def test_masks_and_stills_say_what_to_install(monkeypatch):
-    from cuframes_nb._viewer.encoders import png
+def test_masks_and_scaling_say_what_to_install(monkeypatch):
     from cuframes_nb._viewer.picture import resized
 
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
     for use in (
         lambda: as_json(cf.Mask(GRAY)),
-        lambda: png(GRAY),
         lambda: resized(GRAY, (2, 2)),
     ):
         with pytest.raises(cf.UnsupportedError, match=r"install 'cuframes-nb\[lab\]'"):

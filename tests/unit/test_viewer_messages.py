@@ -24,6 +24,7 @@ from cuframes_nb._viewer.messages import (
     Roi,
     Size,
     Snapshot,
+    Solo,
     Step,
     Visible,
     parse,
@@ -44,6 +45,7 @@ SAID = {
     "play": ({}, Play(VIEW)),
     "pause": ({}, Pause(VIEW)),
     "step": ({"by": -64}, Step(VIEW, -64)),
+    "solo": ({"cam": 3}, Solo(VIEW, 3)),
     "roi": ({"cam": 1, "roi": [0, 2, 30, 40]}, Roi(VIEW, 1, (0, 2, 30, 40))),
     "probe": ({"cam": 0, "x": 5, "y": 6, "id": -3}, Probe(VIEW, 0, 5, 6, -3)),
     "histogram": ({"cam": 2, "on": True}, Histogram(VIEW, 2, on=True)),
@@ -120,6 +122,8 @@ def test_unknown_keys_are_ignored_and_missing_ones_are_not(kind):
         ("visible", "on", "true"),
         ("step", "by", 65),
         ("step", "by", False),
+        ("solo", "cam", 256),
+        ("solo", "cam", True),
         ("roi", "roi", [0, 0, 10]),
         ("roi", "roi", [0, 0, 10, 0]),
         ("roi", "roi", [-1, 0, 10, 10]),
@@ -153,6 +157,7 @@ def test_floats_are_rounded_before_they_are_judged():
 
 def test_all_of_a_camera_is_a_rectangle_of_null():
     assert parse(said("roi", roi=None)) == Roi(VIEW, 1, None)
+    assert parse(said("solo", cam=None)) == Solo(VIEW, None)
 
 
 def test_deep_nesting_does_no_harm():

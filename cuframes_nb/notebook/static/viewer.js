@@ -49,6 +49,7 @@ const ROI_SETTLED_MS = 400; // after this, a picture near what was asked for is 
 const ROI_GIVEN_UP_MS = 3000; // after this, whatever is shown is
 const CLICK_PX = 4; // a pointer that moved less has clicked
 const LEAST_ROI = 16;
+const MOST_LATE = 64; // messages by which one is late; who is farther behind counts anew
 const MOST_SHAPES = 5000;
 const MOST_POINTS = 100_000;
 const DEFAULT_COLOR = "#ffb300";
@@ -152,9 +153,9 @@ function median(values) {
 
 /** @returns {?Uint8Array} the bytes of a buffer in any of the forms that front ends hand over */
 function bytesOf(buffer) {
-  if (buffer instanceof ArrayBuffer) return new Uint8Array(buffer);
   if (ArrayBuffer.isView(buffer)) return new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength);
-  return null;
+  // Not by its class: where outputs are frames, it may be another window's.
+  return Object.prototype.toString.call(buffer) === "[object ArrayBuffer]" ? new Uint8Array(buffer) : null;
 }
 
 /** @returns {?Uint8Array} */
@@ -163,6 +164,22 @@ function fromBase64(encoded) {
     return Uint8Array.from(atob(encoded), (char) => char.charCodeAt(0));
   } catch {
     return null;
+  }
+}
+
+let takesOptions = true; // not every browser can be told how to decode
+
+/** @returns {Promise<ImageBitmap>} the picture with the values that it has; fails if it is none */
+async function bitmapOf(bytes, type) {
+  const blob = new Blob([bytes], { type });
+  if (!takesOptions) return createImageBitmap(blob);
+  try {
+    return await createImageBitmap(blob, AS_IS);
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error;
+    const bitmap = await createImageBitmap(blob);
+    takesOptions = false;
+    return bitmap;
   }
 }
 
@@ -318,6 +335,11 @@ class Account {
     };
   }
 
+  /** @returns {boolean} whether a message is not newer than the last: it came too late, or twice */
+  isPast(n) {
+    return n > 0 && n > this.n - MOST_LATE && n <= this.n;
+  }
+
   answer() {
     if (this.decodes.length) this.decode_us = Math.round(median(this.decodes));
     this.send({
@@ -372,7 +394,7 @@ function outline(shape) {
 async function paintedMask(shape) {
   const bytes = fromBase64(text(shape.bits));
   if (!bytes) return null;
-  const bitmap = await createImageBitmap(new Blob([bytes], { type: "image/png" }), AS_IS).catch(() => null);
+  const bitmap = await bitmapOf(bytes, "image/png").catch(() => null);
   if (!bitmap) return null;
   const canvas = make("canvas", { width: String(bitmap.width), height: String(bitmap.height) });
   const context = canvas.getContext("2d", { willReadFrequently: true });
@@ -664,7 +686,7 @@ class Tile {
     const began = performance.now();
     try {
       const [bitmap, masks] = await Promise.all([
-        createImageBitmap(new Blob([part.bytes ?? new Uint8Array()], { type: part.mime }), AS_IS),
+        bitmapOf(part.bytes ?? new Uint8Array(), part.mime),
         this.overlay.prepare(part.shapes).catch(() => []),
       ]);
       this.view.account.decodes.push((performance.now() - began) * 1000);
@@ -1302,10 +1324,12 @@ class View {
     document.addEventListener("fullscreenchange", () => this.updateControls(), { signal });
     window.addEventListener("pagehide", () => this.leave(), { signal });
     window.addEventListener("pageshow", () => this.greet(), { signal });
-    // JupyterLab's shortcuts run before any of ours could: plain keys are ours, those with Ctrl are its own.
+    // Shortcuts of JupyterLab and Notebook 7 run before any of ours could: plain keys are ours, those with Ctrl theirs.
     window.addEventListener("keydown", (event) => {
       const own = !event.ctrlKey && !event.metaKey && event.key !== "Enter" && event.key !== "Tab";
-      if (this.root.contains(event.target)) this.root.toggleAttribute("data-lm-suppress-shortcuts", own);
+      if (!this.root.contains(event.target)) return;
+      // The target, too: theirs may be for whatever has the focus, and it is asked before what it is in.
+      for (const node of [this.root, event.target]) node.toggleAttribute("data-lm-suppress-shortcuts", own);
     }, { signal, capture: true });
     this.watchRatio(signal);
     this.tiles.forEach((tile) => this.sizes.observe(tile.box));
@@ -1435,10 +1459,11 @@ class View {
 
   send(t, keys) {
     if (!this.greeted || this.lost || this.over) return;
+    const unsent = () => this.lost || this.over || this.lose("disconnected");
     try {
-      this.model.send({ t, view: this.id, ...keys });
+      this.model.send({ t, view: this.id, ...keys })?.catch?.(unsent); // some front ends say so later
     } catch {
-      this.lose("disconnected");
+      unsent();
     }
   }
 
@@ -1498,6 +1523,8 @@ class View {
 
   frames(message, buffers) {
     const received = performance.now();
+    const n = number(message.n);
+    if (this.account.isPast(n)) return;
     let bytes = 0;
     const parts = [];
     for (const [i, raw] of list(message.parts).map(object).entries()) {
@@ -1507,7 +1534,6 @@ class View {
       const tile = this.camera(raw.cam ?? 0);
       if (tile) parts.push([tile, raw, data]);
     }
-    const n = number(message.n);
     const done = n > 0
       ? this.account.received(n, bytes, message.ack === true, parts.length)
       : () => {};
@@ -1580,7 +1606,7 @@ class View {
     pressed("histogram", tile.histogramOn);
     pressed("overlays", !this.overlays);
     pressed("record", this.recording);
-    pressed("fullscreen", document.fullscreenElement === this.root);
+    pressed("fullscreen", this.isFullScreen());
     const play = this.buttons.get("play");
     const label = this.paused ? "Play" : "Pause";
     mark(play, "aria-label", label);
@@ -1696,8 +1722,12 @@ class View {
     this.updateControls();
   }
 
+  isFullScreen() {
+    return this.root.getRootNode().fullscreenElement === this.root; // in a shadow tree the document names its host
+  }
+
   fullScreen() {
-    const asked = document.fullscreenElement === this.root ? document.exitFullscreen() : this.root.requestFullscreen?.();
+    const asked = this.isFullScreen() ? document.exitFullscreen() : this.root.requestFullscreen?.();
     asked?.catch(() => this.tell("full screen is not allowed here"));
   }
 
