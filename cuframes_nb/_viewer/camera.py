@@ -40,6 +40,7 @@ __all__ = ["Camera", "Shot"]
 _RETRY_SECONDS: Final = 0.5
 _RATE_SECONDS: Final = 1.0
 _HISTOGRAM_SECONDS: Final = 0.5
+_PEEK_SECONDS: Final = 0.2
 _HOLDS: Final = 2
 """Frames that a view holds at once: the one on screen and the one that replaces it."""
 _TEXT: Final = 4000
@@ -138,16 +139,23 @@ class Camera:
         return None
 
     def peek(self, look: Callable[[Frame], bytes]) -> bytes | None:
-        """Return what `look` makes of the newest frame, None without one; on any thread."""
+        """Return what `look` makes of the newest frame, None without one; on any thread.
+
+        A stream that is there but has no frame yet is waited for a moment.
+
+        Raises
+        ------
+        CuframesError
+            If there is no stream, or no frame came.
+        """
         if isinstance(self._source, Subscriber):
             shown = self.shown
             return None if shown is None or shown.released else look(shown)
-        with subscribe(self._source, timeout=0, name="view") as subscriber:
-            frame = subscriber.latest()
-            if frame is None:
-                return None
-            with frame:
-                return look(frame)
+        with (
+            subscribe(self._source, timeout=0, name="view") as subscriber,
+            subscriber.latest() or subscriber.next(timeout=_PEEK_SECONDS) as frame,
+        ):
+            return look(frame)
 
     def histogram_due(self) -> bool:
         """Whether it is time for a histogram again; then it counts as made."""

@@ -464,18 +464,20 @@ class Viewer:
         )
 
     def _send_frames(self, parts: list[Part], data: list[bytes], plan: Plan | None) -> None:
-        if self._audience.as_text:
+        buffers = data
+        if self._audience.as_text:  # then all pages are sent text, and only that
             parts = [
                 dataclasses.replace(part, data=base64.b64encode(bytes_).decode("ascii"))
                 for part, bytes_ in zip(parts, data, strict=True)
             ]
+            buffers = []
         self._n += 1
         now_us = _now_us()
         asked = self._pacer.wants_ack(now_us)
-        nbytes = sum(map(len, data)) + sum(map(_text_bytes, parts)) + _MESSAGE_BYTES
+        nbytes = sum(map(len, buffers)) + sum(map(_text_bytes, parts)) + _MESSAGE_BYTES
         self._pacer.sent(self._n, nbytes, now_us, asked=asked, plan=plan)
         status = self._due_status() if time.monotonic() >= self._status_at else None
-        self._tell(messages.frames(self._n, ack=asked, parts=parts, status=status), data)
+        self._tell(messages.frames(self._n, ack=asked, parts=parts, status=status), buffers)
 
     def _tell(self, content: dict[str, Any], buffers: Sequence[bytes] = ()) -> None:
         if self._closed:

@@ -8,6 +8,7 @@ It keeps what it is sent, checks it, and says what a browser would say by docs/d
         page.wait_for(1)
 """
 
+import base64
 import contextlib
 import io
 import json
@@ -53,6 +54,12 @@ class Picture:
         return f"<{self.mime} {self.size} of frame {self.seq} of camera {self.cam}, {self.roi}>"
 
 
+def pictures_of(content, buffers):
+    """Return the parts of a `frames` message, each with its picture, which may come as text."""
+    as_text = [base64.b64decode(part["data"]) for part in content["parts"] if part.get("b64")]
+    return list(zip(content["parts"], as_text or buffers, strict=True))
+
+
 class Page:
     """One view on one page.
 
@@ -92,8 +99,9 @@ class Page:
         if content["t"] != "frames":
             return
         assert content["n"] > max((p.n for p in self.pictures), default=0)
-        assert len(content["parts"]) == len(buffers) > 0
-        for part, data in zip(content["parts"], buffers, strict=True):
+        assert content["parts"]
+        assert len(buffers) in {0, len(content["parts"])}
+        for part, data in pictures_of(content, buffers):
             picture = Picture(content["n"], part, data)
             assert picture.is_right, picture
 
@@ -108,7 +116,7 @@ class Page:
             Picture(content["n"], part, data)
             for content, buffers in list(self.messages)
             if content["t"] == "frames"
-            for part, data in zip(content["parts"], buffers, strict=True)
+            for part, data in pictures_of(content, buffers)
         ]
 
     @property

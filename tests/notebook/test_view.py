@@ -398,6 +398,15 @@ def test_a_view_of_nothing_has_no_picture():
         assert "image/png" not in data
 
 
+def test_a_stream_that_has_just_begun_has_a_picture(monkeypatch):
+    monkeypatch.setattr(camera, "_PEEK_SECONDS", 30)
+    with publisher() as pub, viewing(view := cf.view("cam")):
+        first = threading.Timer(0.1, publish, (pub,))
+        first.start()
+        assert "image/png" in view._repr_mimebundle_()[0]
+        first.join()
+
+
 def test_a_subscriber_that_is_given_is_not_read_for_the_picture():
     with publisher() as pub, cf.subscribe("cam") as sub, viewing(view := cf.view(sub)) as page:
         publish(pub)
