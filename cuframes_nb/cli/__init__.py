@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import cuframes_nb
-from cuframes_nb.cli import bench, demo
+from cuframes_nb.cli import bench, demo, record, snapshot
 from cuframes_nb.errors import CuframesError
 
 __all__ = ["main"]
@@ -24,6 +24,7 @@ _EXAMPLES: Final = """\
 start here:
   cuframes-nb demo                   a film, published and watched by two processes
   cuframes-nb demo --video me.mp4    the same with a film of yours
+  cuframes-nb record demo demo.mp4   what is published, as a film
   cuframes-nb bench --quick          what it costs on this machine
 
 'cuframes-nb COMMAND --help' explains a command.
@@ -86,6 +87,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=cuframes_nb.__version__)
     parser.set_defaults(run=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for command in (demo, bench):
+    for command in (demo, record, snapshot, bench):
         command.add_parser(commands)
     return parser

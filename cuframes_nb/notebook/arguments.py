@@ -215,6 +215,21 @@ def _snapshot() -> Parser:
     return parser
 
 
+def _record() -> Parser:
+    about = "record a stream into a film, in the background"
+    usage = "KEY [FILE] [--for TIME] [--codec CODEC]"
+    parser = _parser("record", usage, about, "streams")
+    parser.add_argument("key", metavar="KEY", help="name of a stream")
+    parser.add_argument(
+        "path", nargs="?", metavar="FILE", help="ends in .mp4, .mov or .mkv (default: KEY and time)"
+    )
+    parser.add_argument("--for", dest="seconds", type=_seconds, metavar="TIME", help="10s, 2m")
+    parser.add_argument(
+        "--codec", choices=("auto", "h264", "hevc", "av1", "ffv1"), default="auto", help="as coded"
+    )
+    return parser
+
+
 def _stats() -> Parser:
     parser = _parser("stats", "[KEY]", "show counters, and who reads what", "streams")
     parser.add_argument("key", nargs="?", metavar="KEY", help="name of a stream (default: all)")
@@ -276,6 +291,7 @@ COMMANDS: Final[dict[str, Parser]] = {
     "view": _viewing("view", "watch streams live"),
     "grid": _viewing("grid", "watch several streams live, side by side"),
     "snapshot": _snapshot(),
+    "record": _record(),
     "stats": _stats(),
     "info": _info(),
     "publish": _publish(),

@@ -35,7 +35,7 @@ class JobStatus:
     Attributes
     ----------
     name, kind, key
-        What it is called, ``"cell"`` or ``"publish"``, and its stream.
+        What it is called, ``"cell"``, ``"publish"`` or ``"record"``, and its stream.
     state
         ``"running"``, ``"waiting"`` (for frames), ``"stopping"``, ``"stopped"``, ``"finished"`` or
         ``"failed"``.

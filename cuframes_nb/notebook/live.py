@@ -85,7 +85,7 @@ def html(status: JobStatus) -> str:
 
 def _line(status: JobStatus) -> str:
     """Return a job's state in one line."""
-    what = "job" if status.kind == "cell" else "publisher"
+    what = {"cell": "job", "publish": "publisher", "record": "recording"}[status.kind]
     parts = [
         f"{what} {status.name}: {status.state}",
         amount(status.frames, "frame"),

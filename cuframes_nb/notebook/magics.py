@@ -30,6 +30,7 @@ from cuframes_nb.notebook.listings import (
 )
 from cuframes_nb.notebook.live import live_status
 from cuframes_nb.notebook.publish_job import PublishJob, film, film_or_pattern, pattern
+from cuframes_nb.notebook.record_job import RecordJob, film_of
 from cuframes_nb.notebook.reprs import Snapshot
 from cuframes_nb.notebook.tables import Sheet
 from cuframes_nb.notebook.terminal import facts, still
@@ -155,6 +156,15 @@ class CuframesMagics(Magics):
             before.stop()  # its stream has the name that is wanted now
         publisher = feature.source.publisher(args.key, memory=args.memory)
         self._start(PublishJob(name, feature, publisher))
+
+    def _record(self, args: argparse.Namespace) -> None:
+        name = f"record-{args.key}"
+        before = self.jobs.get(name)
+        if before is not None:
+            before.stop()  # the new film may have the same name
+        path = Path(args.path).expanduser() if args.path else film_of(args.key)
+        recording = cf.Recording(args.key, path, codec=args.codec, duration=args.seconds)
+        self._start(RecordJob(name, args.key, recording))
 
     def _start(self, job: Job) -> None:
         self.jobs.add(job)

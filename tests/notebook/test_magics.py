@@ -7,6 +7,7 @@ import sys
 import threading
 import types
 
+import av
 import nbformat
 import numpy as np
 import pytest
@@ -246,6 +247,48 @@ def test_snapshot_of_a_stream_without_frames(shell, monkeypatch):
     with publisher("new"):
         said = shell.usage_error("%cuframes snapshot new")
     assert said == "stream 'new' is there, but its publisher published nothing within 0.05 s"
+
+
+# --- Recording ------------------------------------------------------------------------------------
+
+
+def frames_in(path):
+    with av.open(str(path)) as film:
+        return sum(1 for _ in film.decode(video=0))
+
+
+def test_record_until_it_is_stopped(shell, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shell.run("%cuframes publish demo --pattern --size 64x48 --fps 200 --memory host")
+    shell.run("%cuframes record demo")
+    job = shell.magics.jobs.get("record-demo")
+    until(lambda: job.status.frames > 20)
+    assert (job.status.kind, job.status.key, job.status.state) == ("record", "demo", "running")
+    shell.run("%cuframes stop record-demo")
+    assert job.status.state == "stopped"
+    [film] = tmp_path.glob("*.mp4")
+    assert film.name.startswith("demo-")
+    assert job.status.note.startswith(film.name)
+    assert frames_in(film) == job.status.frames
+    shell.run("%cuframes stop --all")
+
+
+def test_record_for_a_time_and_once_more(shell, tmp_path):
+    shell.run("%cuframes publish demo --pattern --size 64x48 --fps 200 --memory host")
+    for _ in range(2):
+        shell.run(f"%cuframes record demo '{tmp_path}/a film.mkv' --for 200ms --codec ffv1")
+        job = shell.magics.jobs.get("record-demo")
+        assert job.wait(SECONDS)
+        assert job.status.state == "finished"
+        assert frames_in(tmp_path / "a film.mkv") == job.status.frames > 0
+    shell.run("%cuframes stop --all")
+
+
+def test_record_what_cannot_be(shell, pub, tmp_path):
+    assert "nobody" in shell.usage_error(f"%cuframes record nobody {tmp_path}/a.mp4")
+    assert ".mkv" in shell.usage_error(f"%cuframes record cam {tmp_path}/a.gif")
+    assert "invalid choice" in shell.usage_error("%cuframes record cam --codec vhs")
+    assert list(shell.magics.jobs) == []
 
 
 # --- Publishing -----------------------------------------------------------------------------------
