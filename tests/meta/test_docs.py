@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import json
 import re
+import signal
 import subprocess
 import sys
 
@@ -46,6 +47,9 @@ def compiled(page, line, code):
 
 def main():
     """Run the blocks that stdin describes; the far side of the test below."""
+    # Who started the tests may have had Ctrl-C ignored, as shells do in the background, and a
+    # program that a page starts would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     page, found = json.load(sys.stdin)
     names = {"__name__": "__main__"}
     for line, code in found:
