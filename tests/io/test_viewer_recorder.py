@@ -128,7 +128,7 @@ def test_one_that_ends_by_itself_is_told(folder):
         with publisher(**SIZE) as pub:
             page.hello()
             publish(pub)
-            page.wait_for_more()
+            page.wait_for(1)
             page.say("record", on=True)
             until(lambda: page.status.get("recording"))
             publish(pub, 2)
@@ -145,4 +145,4 @@ def test_what_was_never_begun_may_be_ended():
         page.hello()
         page.say("record", on=False)
         publish(pub)
-        page.wait_for_more()
+        page.wait_for(1)
