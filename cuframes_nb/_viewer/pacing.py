@@ -95,7 +95,7 @@ class Pacer:
     def counts(self, view: str) -> bool:
         """Whether this view counts: it can be seen, and has not lapsed."""
         account = self._accounts.get(view)
-        return account is not None and account in self._living()
+        return account is not None and account.lives(self._lapse_us)
 
     def set_visible(self, view: str, on: bool, now_us: int) -> None:  # noqa: FBT001  as pages say it
         """Note that a view can be seen now, or cannot any more and so costs nothing."""
@@ -261,9 +261,13 @@ class Pacer:
         """Note the time; what was heard may have waited to be told, and so be older."""
         self._now_us = max(self._now_us, now_us)
 
+    @property
+    def _lapse_us(self) -> int:
+        """The time for whether a view has lapsed: it stands still while nothing can be heard."""
+        return self._now_us if self._deaf_us is None else self._deaf_us
+
     def _living(self) -> list[Account]:
-        # While nothing can be heard, time stands still for whether a view has lapsed.
-        now_us = self._now_us if self._deaf_us is None else self._deaf_us
+        now_us = self._lapse_us
         return [account for account in self._accounts.values() if account.lives(now_us)]
 
     def _has_room(self) -> bool:
