@@ -1,8 +1,17 @@
 """A real browser for every test of this folder."""
 
+import contextlib
+
 import pytest
 
 from tests.browser.lab import launch
+
+VIEWS = """
+() => [...document.querySelectorAll(".cuframes-view")].map((view) => {
+  const {top, bottom} = view.getBoundingClientRect();
+  return `${top | 0} to ${bottom | 0} of ${innerHeight}: ${view.innerText}`;
+}).join("\\n")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -13,3 +22,14 @@ def browser():
     """
     with launch() as running:
         yield running
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Say with a failure where on the page the views were, and what they said."""
+    report = yield
+    page = item.funcargs.get("page")
+    if report.failed and hasattr(page, "evaluate"):
+        with contextlib.suppress(Exception):  # it has gone
+            report.sections.append(("views", page.evaluate(VIEWS)))
+    return report

@@ -118,6 +118,22 @@ PANEL = (
 """JupyterLab opens what was open before, too: ours is the one that the address names."""
 
 
+SCROLL = f"""
+async (index) => {{
+  const notebook = {PANEL}.content;
+  const inSight = () => {{
+    const cell = notebook.widgets[index].node.getBoundingClientRect();
+    const view = notebook.node.getBoundingClientRect();
+    return cell.height > 0 && cell.top < view.bottom && cell.bottom > view.top;
+  }};
+  const was = inSight();
+  if (!was) await notebook.scrollToItem(index, "start");
+  return was;
+}}
+"""
+"""Scrolls to a cell unless it is in sight; returns whether it was."""
+
+
 class Notebook:
     """A notebook in a page, told what to do through JupyterLab's own commands."""
 
@@ -198,9 +214,18 @@ class Notebook:
             expression,
         )
 
-    def scroll_to(self, index):
-        """Bring a cell into sight."""
-        self.page.evaluate(f"(index) => {PANEL}.content.scrollToItem(index, 'start')", index)
+    def scroll_to(self, index, seconds=30):
+        """Bring a cell into sight, and wait until it stays there.
+
+        Cells that are drawn meanwhile move it away again, and so does JupyterLab, once, when the
+        cell that ran last is done.
+        """
+        deadline = time.monotonic() + seconds
+        stayed = 0
+        while stayed < 5:
+            assert time.monotonic() < deadline, f"cell {index} does not stay in sight"
+            stayed = stayed + 1 if self.page.evaluate(SCROLL, index) else 0
+            time.sleep(0.05)
 
     def restart_and_run_all(self):
         """Restart the kernel and run all cells, as the menu does."""

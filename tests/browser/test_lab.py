@@ -1,5 +1,6 @@
 """The live view in a real JupyterLab, in a real browser, through a real kernel."""
 
+import contextlib
 import json
 import os
 import re
@@ -104,17 +105,48 @@ def test_the_picture_moves_while_a_cell_computes(lab, page):
         notebook.execute(2)
 
 
-@pytest.mark.parametrize("matrix", ["bt601", "bt709"])
-@pytest.mark.parametrize("range_", ["limited", "full"])
-def test_colours_on_screen_are_right(lab, page, matrix, range_):
-    color = cf.ColorSpec(matrix, range_)
+def test_colours_on_screen_are_right(lab, page):
     codes = [(y, u, v) for y in (40, 120, 200) for u in (90, 128, 165) for v in (100, 150)]
-    side = 64
+    notebook = open_view(lab, page)
+    wanted = "(w.frame.color.matrix, w.frame.color.range, w.stats['quality'], w.stats['scale'])"
+    for matrix in ("bt601", "bt709"):
+        for range_ in ("limited", "full"):
+            color = cf.ColorSpec(matrix, range_)
+            with stripes("cam1", codes, color):
+                page.wait_for_function(
+                    "(s) => document.querySelector(s)?.width > 100", arg=PICTURE, timeout=30_000
+                )
+                sent = str((matrix, range_, 80, 1.0))
+                until(lambda sent=sent: notebook.kernel_value(f"w.frame and {wanted}") == sent)
+                time.sleep(0.5)  # such a picture is on its way
+                seen = page.evaluate(PICK, [PICTURE, len(codes)])
+            off = np.abs(np.array(seen, int) - reference_rgb(codes, color)).max()
+            assert off <= 3, f"{color}: {off} codes off"
+    notebook.kernel_value("w.close()")
+
+
+PICK = """
+([selector, count]) => {
+  const c = document.querySelector(selector);
+  const copy = new OffscreenCanvas(c.width, c.height);
+  const ctx = copy.getContext("2d");
+  ctx.drawImage(c, 0, 0);
+  return Array.from({length: count}, (_, i) => {
+    const x = Math.round((i + 0.5) * c.width / count), y = c.height / 2 | 0;
+    return Array.from(ctx.getImageData(x, y, 1, 1).data).slice(0, 3);
+  });
+}
+"""
+"""Returns the colours in the middle of that many stripes of the picture on screen."""
+
+
+@contextlib.contextmanager
+def stripes(key, codes, color):
+    """Publish stripes of these colours, the top of which moves, so that they are sent as JPEG."""
+    side, stop = 64, threading.Event()
     with cf.Publisher(
-        "cam1", width=side * len(codes), height=side * 2, memory="host", color=color
+        key, width=side * len(codes), height=side * 2, memory="host", color=color
     ) as pub:
-        notebook = open_view(lab, page, "w.close()")
-        stop = threading.Event()
 
         def publish():
             number = 0
@@ -124,36 +156,15 @@ def test_colours_on_screen_are_right(lab, page, matrix, range_):
                     for i, (y, u, v) in enumerate(codes):
                         slot.y[:, i * side : (i + 1) * side] = y
                         slot.uv[:, i * side // 2 : (i + 1) * side // 2] = (u, v)
-                    slot.y[:8] = number % 200  # it moves, so it is sent as JPEG
+                    slot.y[:8] = number % 200
 
         thread = threading.Thread(target=publish)
         thread.start()
         try:
-            page.wait_for_function(
-                "(s) => document.querySelector(s)?.width > 100", arg=PICTURE, timeout=30_000
-            )
-            until(
-                lambda: notebook.kernel_value("w.stats['quality'], w.stats['scale']") == "(80, 1.0)"
-            )
-            time.sleep(0.5)  # such a picture is on its way
-            seen = page.evaluate(
-                """([selector, count]) => {
-                  const c = document.querySelector(selector);
-                  const copy = new OffscreenCanvas(c.width, c.height);
-                  const ctx = copy.getContext("2d");
-                  ctx.drawImage(c, 0, 0);
-                  return Array.from({length: count}, (_, i) => {
-                    const x = Math.round((i + 0.5) * c.width / count), y = c.height / 2 | 0;
-                    return Array.from(ctx.getImageData(x, y, 1, 1).data).slice(0, 3);
-                  });
-                }""",
-                [PICTURE, len(codes)],
-            )
+            yield
         finally:
             stop.set()
             thread.join()
-        notebook.execute(1)
-    assert np.abs(np.array(seen, int) - reference_rgb(codes, color)).max() <= 3
 
 
 def reference_rgb(codes, color):
