@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn, Self
 
-from cuframes_nb._api.slot import _check_chroma
+from cuframes_nb._api.chroma import check_chroma
 from cuframes_nb._core.clock import now_ns
 from cuframes_nb._os.forks import check_process
 from cuframes_nb._runtime.leases import Lease
@@ -92,7 +92,7 @@ class Frame:
         AttributeError
             For formats without one.
         """
-        _check_chroma(self.format.is_semiplanar, self.format)
+        check_chroma(self.format.is_semiplanar, self.format)
         return self._source().plane(1, self._lease)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Final
 
 from cuframes_nb._core.clock import now_ns
 from cuframes_nb._core.uuids import uuid_text
@@ -12,6 +13,10 @@ from cuframes_nb.color import ColorSpec
 from cuframes_nb.formats import PixelFormat
 
 __all__ = ["StreamInfo", "SubscriberInfo", "describe"]
+
+_STALLED_NS: Final = 2_000_000_000
+_STALLED_FRAMES: Final = 10
+"""Without a new frame for so long and so many frame times, a stream is stalled."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,7 +39,9 @@ class StreamInfo:
     key, path
         Its name, and where its socket is.
     state
-        ``"live"``, ``"waiting"`` (a subscriber without its publisher) or ``"closed"``.
+        ``"live"``, ``"stalled"`` (the publisher is there, and no frame came for two seconds and ten
+        frame times; only where `fps` is known), ``"waiting"`` (a subscriber without its publisher)
+        or ``"closed"``.
     pid
         The publisher's process, 0 if unknown.
     format, width, height, fps, color
@@ -102,6 +109,9 @@ def describe(
     ring = status.ring
     layout = ring.layout
     uuid = ring.arenas[0].device_uuid
+    age_ns = now - status.last_publish_ns if status.last_publish_ns else None
+    if state == "live" and _is_stalled(ring.fps, age_ns):
+        state = "stalled"
     return StreamInfo(
         key=status.key,
         path=path,
@@ -123,7 +133,7 @@ def describe(
         epoch=status.epoch,
         published=status.published,
         dropped=status.dropped,
-        age_ns=now - status.last_publish_ns if status.last_publish_ns else None,
+        age_ns=age_ns,
         uptime_ns=now - status.started_ns if status.started_ns else None,
         subscribers=tuple(
             SubscriberInfo(s.name, s.pid, s.uid, s.mode.name.lower(), s.holds)
@@ -132,3 +142,9 @@ def describe(
         if complete
         else None,
     )
+
+
+def _is_stalled(fps: float, age_ns: int | None) -> bool:
+    if not fps or age_ns is None:
+        return False
+    return age_ns > max(_STALLED_NS, _STALLED_FRAMES * 1e9 / fps)

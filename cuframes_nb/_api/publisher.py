@@ -13,7 +13,6 @@ from typing import Any, Final, Self
 
 from cuframes_nb._api.config import StreamConfig, group_number, policy_named, timestamp
 from cuframes_nb._api.info import StreamInfo, describe
-from cuframes_nb._api.ingest import copy_into
 from cuframes_nb._api.slot import WritableSlot
 from cuframes_nb._core.clock import now_ns
 from cuframes_nb._core.stats import PublisherStats
@@ -274,7 +273,7 @@ class Publisher:
             return None
         with self._backend.on_stream(stream), slot:
             slot.pts_ns = pts_ns
-            copy_into(slot.planes, slot._ring.description, frame, self._backend)  # noqa: SLF001
+            slot.write(frame)
             return self.publish(slot)
 
     # --- The stream -------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import contextlib
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from cuframes_nb._api.chroma import check_chroma
+from cuframes_nb._api.ingest import copy_into
 from cuframes_nb.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ class WritableSlot:
         AttributeError
             For formats without one.
         """
-        _check_chroma(self._ring.layout.format.is_semiplanar, self._ring.layout.format)
+        check_chroma(self._ring.layout.format.is_semiplanar, self._ring.layout.format)
         return self._plane(1)
 
     @property
@@ -101,6 +103,23 @@ class WritableSlot:
         published.
         """
         return self._ring.next_seq
+
+    def write(self, frame: Any) -> None:
+        """Copy a frame into the slot: one copy, on the current stream.
+
+        Parameters
+        ----------
+        frame
+            As for :meth:`Publisher.write`, which also publishes.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If shape or type fit neither the stream's format nor RGB.
+        ClosedError
+            If the slot was published or discarded already.
+        """
+        copy_into(self.planes, self._ring.description, frame, self._publisher._backend)  # noqa: SLF001
 
     def __enter__(self) -> Self:
         self._check()
@@ -138,8 +157,3 @@ class WritableSlot:
         if self._state != "being written":
             raise ClosedError(f"this slot was {self._state} already: acquire another one")
         self._publisher._check_process()  # noqa: SLF001
-
-
-def _check_chroma(present: bool, format_: str) -> None:  # noqa: FBT001
-    if not present:
-        raise AttributeError(f"{format_} has no chroma plane: use .planes")

@@ -243,10 +243,10 @@ class Camera:
             state = "error" if self._failed else "waiting"
             return {"name": self.name, "state": state, "text": self._text, **self._errors()}
         info, stats = subscriber.info, subscriber.stats
-        away = "" if info.state == "live" else "the publisher is away"
+        why = {"live": "", "stalled": "no frame comes"}.get(info.state, "the publisher is away")
         return {
             "name": self.name, "state": "error" if self._failed else info.state,
-            "text": self._text if self._failed else away,
+            "text": self._text if self._failed else why,
             "width": info.width, "height": info.height, "format": str(info.format),
             "color": f"{info.color.matrix} {info.color.range}"
             + (" (assumed)" if info.color.assumed else ""),

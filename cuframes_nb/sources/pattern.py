@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from datetime import datetime
 from types import ModuleType
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from cuframes_nb.color import ColorSpec
 from cuframes_nb.convert import from_rgb
 from cuframes_nb.errors import InvalidArgumentError
 from cuframes_nb.formats import FrameLayout, PixelFormat
+from cuframes_nb.sources._digits import PITCH, ROWS, draw
 from cuframes_nb.sources.playing import Source
 
 __all__ = ["Pattern", "read_stamp"]
@@ -34,7 +36,7 @@ _BARS: Final = (
 class Pattern(Source):
     """Colour bars, a box that bounces, and the frame's number as a row of black and white cells.
 
-    Drawn with the array module of the publisher: on a GPU nothing but the number is uploaded.
+    Drawn with the array module of the publisher: on a GPU nothing but number and time is uploaded.
 
     Parameters
     ----------
@@ -48,6 +50,9 @@ class Pattern(Source):
         What the code values mean; by default what untagged video is taken to be.
     frames
         How many, None without end. They are numbered from 0.
+    caption
+        Whether number and time of day are burnt in as digits, too: beside a clock, a picture of the
+        screen tells how late the view is.
     """
 
     def __init__(
@@ -59,16 +64,17 @@ class Pattern(Source):
         fps: float = 30.0,
         color: ColorSpec | None = None,
         frames: int | None = None,
+        caption: bool = False,
     ) -> None:
         if not fps > 0:
             raise InvalidArgumentError(f"fps is {fps!r}; a pattern needs a positive rate")
         self.width, self.height, self.format, self.fps = width, height, format, fps
         self.color = color
-        self._frames = frames
+        self._frames, self._caption = frames, caption
         self._side = max(2, min(width, height) // 4 // 2 * 2)
         spec = color or ColorSpec.assume(height, yuv=PixelFormat.parse(format).is_yuv)
         self._paint = _Paint(format, spec)
-        self._bars = self._paint.planes(_bars(width, height))
+        self._bars = self._paint.planes(_bars(width, height, caption=caption))
         self._box = self._paint.planes(np.full((self._side, self._side, 3), 255, np.uint8))
         self._there: tuple[ModuleType, list[Any], list[Any]] | None = None
 
@@ -92,6 +98,13 @@ class Pattern(Source):
             target[...] = patch[: target.shape[0], : target.shape[1]]
         stamp = self._paint.stamp(frame, self.width, self.height)
         planes[0][: stamp.shape[0], : stamp.shape[1]] = slot.xp.asarray(stamp)
+        if self._caption:
+            top = stamp.shape[0] + stamp.shape[0] % 2
+            room = planes[0][top:]
+            text = self._paint.text(_caption(frame), _scale(self.width))[
+                : room.shape[0], : self.width
+            ]
+            room[: text.shape[0], : text.shape[1]] = slot.xp.asarray(text)
 
     def _on(self, xp: ModuleType) -> tuple[list[Any], list[Any]]:
         """Return bars and box on the memory of `xp`."""
@@ -123,6 +136,13 @@ class _Paint:
         row = np.stack([white if number >> bit & 1 else black for bit in range(bits)])
         return row[None].repeat(cell, axis=0).repeat(cell, axis=1)
 
+    def text(self, text: str, scale: int) -> NDArray[Any]:
+        """Return digits as pixels of the first plane, white on black."""
+        black, white = self._levels
+        cells = draw(text, scale)
+        pixels: NDArray[Any] = np.where(cells[..., None] if np.ndim(white) else cells, white, black)
+        return pixels
+
 
 def read_stamp(plane: Any) -> int:
     """Return the number in a frame of a `Pattern`.
@@ -149,13 +169,27 @@ def _cells(width: int, height: int) -> tuple[int, int]:
     return min(_BITS, width), max(1, min(_LARGEST_CELL, width // _BITS, height))
 
 
-def _bars(width: int, height: int) -> NDArray[np.uint8]:
-    """Return the background as RGB; neutral under the stamp, whose luma alone is drawn."""
+def _bars(width: int, height: int, *, caption: bool) -> NDArray[np.uint8]:
+    """Return the background as RGB; neutral under what is drawn in luma alone."""
     columns = np.arange(width) * len(_BARS) // width
     rgb = np.broadcast_to(np.array(_BARS, np.uint8)[columns], (height, width, 3)).copy()
     bits, cell = _cells(width, height)
-    rgb[: cell + cell % 2, : bits * cell + 1] = 0
+    top = cell + cell % 2
+    rgb[:top, : bits * cell + 1] = 0
+    if caption:
+        rgb[
+            top : top + ROWS * _scale(width) + 1, : len(_caption(0)) * PITCH * _scale(width) + 1
+        ] = 0
     return rgb
+
+
+def _caption(number: int) -> str:
+    return f"{number:08d} {datetime.now():%H:%M:%S.%f}"[:-3]  # noqa: DTZ005  the wall's clock
+
+
+def _scale(width: int) -> int:
+    """Return how many pixels wide a cell of a digit is: the caption takes a third of the width."""
+    return max(1, width // (3 * PITCH * len(_caption(0))))
 
 
 def _bounce(way: int, room: int) -> int:

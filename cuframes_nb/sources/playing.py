@@ -6,13 +6,13 @@ import abc
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from cuframes_nb._api.publisher import Publisher
 from cuframes_nb._api.slot import WritableSlot
 from cuframes_nb._core.clock import now_ns
 from cuframes_nb.color import ColorSpec
-from cuframes_nb.errors import RingFullError
+from cuframes_nb.errors import FrameTimeout, RingFullError
 
 __all__ = ["Pace", "Source", "play"]
 
@@ -38,8 +38,14 @@ class Source(abc.ABC):
         Nominal frames per second, 0 if unknown.
     color
         What the code values mean, None if nobody says.
+    is_live
+        Whether frames are of the moment they are yielded at: they are published at once, and their
+        times are those of ``CLOCK_MONOTONIC``.
+
+    As a context manager it closes at the end of the block.
     """
 
+    is_live: bool = False
     width: int
     height: int
     format: str
@@ -47,12 +53,24 @@ class Source(abc.ABC):
     color: ColorSpec | None
 
     @abc.abstractmethod
-    def frames(self) -> Iterator[tuple[int, Any]]:
-        """Yield each frame with its time in nanoseconds from the first."""
+    def frames(self) -> Iterator[tuple[int, Any] | None]:
+        """Yield each frame with its time in nanoseconds from the first.
+
+        A source that waits yields None several times a second, so that its player may stop.
+        """
 
     @abc.abstractmethod
     def write(self, slot: WritableSlot, frame: Any) -> None:
         """Write `frame`, the last that `frames` yielded, into `slot`."""
+
+    def close(self) -> None:  # noqa: B027  most have nothing to let go of
+        """Let go of what it holds, once."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
 
     def publisher(self, key: str, **options: Any) -> Publisher:
         """Return a publisher for these frames; `options` are those of :class:`Publisher`."""
@@ -117,7 +135,8 @@ def play(
     publisher
         Where, for example from ``source.publisher("cam1")``.
     fast
-        Not in real time but as fast as it goes; ``pts_ns`` is then the time of publishing.
+        Not in real time but as fast as it goes; ``pts_ns`` is then the time of publishing. What is
+        live comes when it comes.
     stop
         Asked between frames and at least ten times a second; playing ends once it says True.
 
@@ -128,31 +147,41 @@ def play(
     """
     published = 0
     pace = Pace()
-    for at_ns, frame in source.frames():
-        due = None if fast else pace.due_ns(at_ns, now_ns())
-        if stop() if due is None else _sleep_until(due, stop):
-            break
-        source.fit(publisher)
-        published += _publish(source, publisher, frame, due)
+    frames = source.frames()
+    try:
+        for item in frames:
+            if item is None:
+                if stop():
+                    break
+                continue
+            at_ns, frame = item
+            pts_ns = None if fast else at_ns if source.is_live else pace.due_ns(at_ns, now_ns())
+            if _sleep_until(0 if pts_ns is None or source.is_live else pts_ns, stop):
+                break
+            source.fit(publisher)
+            slot = _acquire(publisher, stop)
+            if slot is not None:
+                with slot:
+                    slot.pts_ns = pts_ns
+                    source.write(slot, frame)
+                published += 1
+    finally:
+        getattr(frames, "close", _nothing)()  # generators have it, other iterators need not
     _log.info("%s: played %d frames", publisher.key, published)
     return published
 
 
-def _publish(
-    source: Source,
-    publisher: Publisher,
-    frame: Any,
-    due: int | None,
-) -> bool:
-    try:
-        slot = publisher.acquire()
-    except RingFullError as error:
-        _log.debug("%s", error)
-        return False
-    with slot:
-        slot.pts_ns = due
-        source.write(slot, frame)
-    return True
+def _acquire(publisher: Publisher, stop: Callable[[], bool]) -> WritableSlot | None:
+    """Return a slot, None if there is none free, or none came free before `stop` said so."""
+    while True:
+        try:
+            return publisher.acquire(_NAP_SECONDS)
+        except RingFullError as error:
+            _log.debug("%s", error)
+            return None
+        except FrameTimeout:
+            if stop():
+                return None
 
 
 def _sleep_until(due: int, stop: Callable[[], bool]) -> bool:
@@ -163,3 +192,7 @@ def _sleep_until(due: int, stop: Callable[[], bool]) -> bool:
             return False
         time.sleep(min(left, _NAP_SECONDS))
     return True
+
+
+def _nothing() -> None:
+    """Close what cannot be closed."""

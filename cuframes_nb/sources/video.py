@@ -1,149 +1,158 @@
-"""Video files and streams, decoded by PyAV straight into the slots of a publisher."""
+"""Video files, decoded by PyAV straight into the slots of a publisher."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import os
-from collections.abc import Callable, Iterator
-from types import ModuleType
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 from cuframes_nb._api.slot import WritableSlot
-from cuframes_nb.color import PRIMARIES_CODES, TRANSFER_CODES, ColorSpec
-from cuframes_nb.errors import InvalidArgumentError, UnsupportedError
-from cuframes_nb.sources._planes import Writer, write_as_they_are, write_planar
+from cuframes_nb.errors import InvalidArgumentError
+from cuframes_nb.sources._addresses import redacted
+from cuframes_nb.sources._decoding import decode, import_av, rate_of, time_ns, video_stream
+from cuframes_nb.sources._picture import Picture
 from cuframes_nb.sources.playing import Source, play
 
-__all__ = ["VideoFile", "publish_video", "stream_color"]
+__all__ = ["VideoFile", "publish_video"]
 
 _log = logging.getLogger("cuframes_nb.sources")
 
-_DIRECT: Final[dict[str, tuple[str, Writer]]] = {
-    "yuv420p": ("nv12", write_planar(0)),
-    "yuvj420p": ("nv12", write_planar(0)),
-    "yuv420p10le": ("p010", write_planar(6)),
-    "nv12": ("nv12", write_as_they_are),
-    "p010le": ("p010", write_as_they_are),
-    "gray": ("gray8", write_as_they_are),
-    "rgb24": ("rgb24", write_as_they_are),
-    "rgba": ("rgba32", write_as_they_are),
-}
-"""What decoders give that goes into a slot with one copy: our format, and how."""
-
-_AV_RANGES: Final = {1: "limited", 2: "full"}
-"""FFmpeg's AVColorRange, which is not H.273's flag."""
-
-_MATRICES: Final = {1: "bt709", 5: "bt601", 6: "bt601", 9: "bt2020"}
-"""H.273 gives BT.601's matrix two code points."""
-
-_PRIMARIES: Final = {code: name for name, code in PRIMARIES_CODES.items()}
-_TRANSFERS: Final = {code: name for name, code in TRANSFER_CODES.items()}
-
 
 class VideoFile(Source):
-    """A video file, or anything else that FFmpeg opens, as a source of frames.
+    """A video file, or a film at a URL, as a source of frames.
 
     4:2:0 frames of 8 and 10 bits go from the decoder's memory into the slot in one pass; on a GPU
-    each plane is uploaded by one copy. Other formats are converted by FFmpeg first.
+    each plane is uploaded by one copy. Other formats are converted by FFmpeg first. A film that was
+    shot upright and says so comes out upright. Packets that cannot be decoded are left out and
+    logged.
 
     Parameters
     ----------
     path
-        File name or URL.
+        File name or URL. A user and password in a URL appear in no log and no error.
     loop
         Begin again at the end, without a jump in time.
+    start
+        Seconds of the film to leave out at its beginning, each time.
+    stream
+        Which of its video streams, counted from 0.
+    size
+        Width and height in pixels to scale to; None for the film's.
+    fps
+        Frames a second to play at; None for the film's own times.
 
     Raises
     ------
     OSError
         If it cannot be opened.
     InvalidArgumentError
-        If it holds no video that can be decoded.
+        If it holds no video that can be decoded, or nothing after `start`, or no such stream.
     UnsupportedError
         If PyAV is not installed.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, loop: bool = False) -> None:
-        self._av = _import_av()
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        loop: bool = False,
+        start: float = 0.0,
+        stream: int = 0,
+        size: tuple[int, int] | None = None,
+        fps: float | None = None,
+    ) -> None:
+        self._av = import_av()
+        if not (math.isfinite(start) and start >= 0):
+            raise InvalidArgumentError(f"start is {start!r}; it is seconds from the beginning")
+        if fps is not None and not fps > 0:
+            raise InvalidArgumentError(f"fps is {fps!r}; it is a positive rate, or None")
         self._path = os.fspath(path)
-        self._loop = loop
-        first = next(self._decode(), None)
+        self._label = redacted(self._path)
+        self._loop, self._start, self._stream = loop, start, stream
+        self._size, self._rate = size, fps
+        with contextlib.closing(self._one_pass()) as pictures:
+            first = next(pictures, None)
         if first is None:
-            raise InvalidArgumentError(f"{self._path} holds no frame of video")
-        _, frame = first
-        self._look_at(frame)
+            after = f" after {start:g} s" if start else ""
+            raise InvalidArgumentError(f"{self._label} holds no frame of video{after}")
+        self._look_at(first[1])
 
     @property
     def path(self) -> str:
         """What was opened."""
         return self._path
 
-    def frames(self) -> Iterator[tuple[int, Any]]:
+    def frames(self) -> Iterator[tuple[int, Picture]]:
         """Yield each frame with its time in nanoseconds from the first.
 
         `width`, `height`, `format` and `color` are those of the last frame yielded.
         """
-        offset = 0
+        offset, number = 0, 0
         while True:
             end = offset
-            for at_ns, frame in self._decode():
-                self._look_at(frame)
-                yield offset + at_ns, frame
-                end = offset + at_ns + self._duration_ns(frame)
+            for at_ns, picture in self._one_pass():
+                self._look_at(picture)
+                due = offset + at_ns if self._rate is None else int(number * 1e9 / self._rate)
+                yield due, picture
+                end = offset + at_ns + self._duration_ns(picture.frame)
+                number += 1
             if not self._loop or end == offset:
                 return
             offset = end
-            _log.debug("%s: again from the start", self._path)
+            _log.debug("%s: again from the start", self._label)
 
     def write(self, slot: WritableSlot, frame: Any) -> None:
         """Copy a decoded frame into `slot`, once."""
-        name = _slot_name(frame.format)
-        if name != frame.format.name:
-            levels = 2 if _range(frame) == "full" else 1  # FFmpeg would make it limited
-            frame = frame.reformat(format=name, src_color_range=levels, dst_color_range=levels)
-        _, write = _DIRECT[name]
-        write(slot, [_plane_array(plane, frame) for plane in frame.planes])
+        frame.write(slot)
 
-    def _decode(self) -> Iterator[tuple[int, Any]]:
+    def _one_pass(self) -> Generator[tuple[int, Picture]]:
         """Yield the frames of one pass with their times from the first."""
-        with self._open() as container:
-            stream = container.streams.video[0]
+        with self._open() as container, self._told():
+            stream = video_stream(container, self._stream, self._label)
             stream.thread_type = "AUTO"
-            self.fps = float(stream.average_rate or stream.guessed_rate or 0)
+            own = rate_of(stream)
+            self.fps = self._rate or own
+            begin = self._seek(container)
             first = None
-            for number, frame in enumerate(self._guarded(container.decode(stream))):
-                at_ns = _time_ns(frame, number, self.fps)
+            for number, frame in enumerate(decode(container, stream, self._label)):
+                at_ns = time_ns(frame, number, own)
+                if at_ns < begin:
+                    continue  # one can seek to key frames only
                 first = at_ns if first is None else first
-                yield max(0, at_ns - first), frame
+                picture = Picture.of(frame)
+                yield max(0, at_ns - first), picture.scaled(*self._size) if self._size else picture
+
+    def _seek(self, container: Any) -> float:
+        """Go to the key frame before the start; return the start in the film's own time."""
+        if not self._start:
+            return -math.inf
+        begin_us = (container.start_time or 0) + int(self._start * 1e6)
+        with contextlib.suppress(self._av.error.FFmpegError):  # some cannot: all is decoded then
+            container.seek(begin_us)
+        return begin_us * 1e3
 
     def _open(self) -> Any:
+        with self._told():
+            return self._av.open(self._path)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Raise FFmpeg's errors as ours. Its own have the URL with its password, so they go."""
         try:
-            container = self._av.open(self._path)
+            yield
         except self._av.error.FFmpegError as error:
-            raise self._unreadable(error) from error
-        if not container.streams.video:
-            container.close()
-            raise InvalidArgumentError(f"{self._path} has no video in it")
-        return container
+            if isinstance(error, OSError):
+                raise OSError(error.errno, error.strerror, self._label) from None
+            raise InvalidArgumentError(
+                f"{self._label} cannot be read as video: {error.strerror}"
+            ) from None
 
-    def _guarded(self, decoded: Iterator[Any]) -> Iterator[Any]:
-        try:
-            yield from decoded
-        except self._av.error.FFmpegError as error:
-            raise self._unreadable(error) from error
-
-    def _unreadable(self, error: Any) -> Exception:  # PyAV's, each with errno and strerror
-        if isinstance(error, OSError):
-            return OSError(error.errno, error.strerror, self._path)
-        return InvalidArgumentError(f"{self._path} cannot be read as video: {error.strerror}")
-
-    def _look_at(self, frame: Any) -> None:
-        self.width, self.height = frame.width, frame.height
-        self.format, _ = _DIRECT[_slot_name(frame.format)]
-        self.color = stream_color(frame)
+    def _look_at(self, picture: Picture) -> None:
+        self.width, self.height = picture.width, picture.height
+        self.format, self.color = picture.format, picture.color
 
     def _duration_ns(self, frame: Any) -> int:
         if frame.duration and frame.time_base:
@@ -186,65 +195,3 @@ def publish_video(
     film = VideoFile(path, loop=loop)
     with film.publisher(key, **options) as publisher:
         return play(film, publisher, fast=fast, stop=stop)
-
-
-def stream_color(frame: Any) -> ColorSpec | None:
-    """Return what a decoded frame says about its colours, None if it says nothing.
-
-    Parameters
-    ----------
-    frame
-        A PyAV ``VideoFrame``. What only part of its tags say is completed by the usual assumption.
-    """
-    levels = _range(frame)
-    matrix = _MATRICES.get(int(frame.colorspace))
-    if frame.format.is_rgb or (matrix is None and levels is None):
-        return None
-    return ColorSpec(
-        matrix or ColorSpec.assume(frame.height).matrix,
-        levels or "limited",
-        _PRIMARIES.get(int(frame.color_primaries)),
-        _TRANSFERS.get(int(frame.color_trc)),
-        assumed=matrix is None,
-    )
-
-
-def _range(frame: Any) -> str | None:
-    if frame.format.name.startswith("yuvj"):
-        return "full"  # J is for JPEG
-    return _AV_RANGES.get(int(frame.color_range))
-
-
-def _import_av() -> ModuleType:
-    try:
-        import av
-        import av.error
-    except ImportError as error:
-        raise UnsupportedError(
-            f"reading video files needs PyAV ({error}): pip install 'cuframes-nb[video]'"
-        ) from error
-    module: ModuleType = av
-    return module
-
-
-def _slot_name(format_: Any) -> str:
-    """Return the decoder's format, or the one that FFmpeg is to convert it to."""
-    if format_.name in _DIRECT:
-        return str(format_.name)
-    if format_.is_rgb or format_.has_palette:
-        return "rgb24"
-    return "p010le" if format_.components[0].bits > 8 else "nv12"
-
-
-def _time_ns(frame: Any, number: int, fps: float) -> int:
-    if frame.pts is not None and frame.time_base:
-        return int(frame.pts * frame.time_base * 1_000_000_000)
-    return int(number * 1e9 / (fps or 25))
-
-
-def _plane_array(plane: Any, frame: Any) -> NDArray[Any]:
-    """Return the samples of a plane as rows, on the decoder's memory."""
-    deep = frame.format.components[0].bits > 8
-    flat = np.frombuffer(plane, np.uint16 if deep else np.uint8)
-    pitch = plane.line_size // flat.itemsize
-    return flat[: pitch * plane.height].reshape(plane.height, pitch)
