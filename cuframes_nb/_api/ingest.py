@@ -11,12 +11,13 @@ from cuframes_nb._wire.messages import RingDescription
 from cuframes_nb.errors import InvalidArgumentError
 from cuframes_nb.formats import FrameLayout, PixelFormat
 
-__all__ = ["copy_into"]
+__all__ = ["AV_NAMES", "copy_into"]
 
-_AV_NAMES: Final = {
+AV_NAMES: Final = {
     PixelFormat.NV12: "nv12", PixelFormat.P010: "p010le", PixelFormat.GRAY8: "gray",
     PixelFormat.RGB24: "rgb24", PixelFormat.RGBA32: "rgba",
 }  # fmt: skip
+"""What FFmpeg calls our formats."""
 
 
 def copy_into(planes: Sequence[Any], ring: RingDescription, frame: Any, backend: Backend) -> None:
@@ -127,7 +128,7 @@ def _av_planes(frame: Any, layout: FrameLayout) -> list[Any]:
             f"a video frame of {frame.width}x{frame.height} does not fit a stream of "
             f"{layout.width}x{layout.height}: reconfigure the publisher"
         )
-    name = _AV_NAMES[layout.format]
+    name = AV_NAMES[layout.format]
     if frame.format.name != name:
         frame = frame.reformat(format=name)
     arrays = []

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cuframes_nb.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["decode", "import_av", "rate_of", "time_ns", "video_stream"]
+__all__ = ["decode", "frame_ns", "import_av", "rate_of", "time_ns", "video_stream"]
 
 _log = logging.getLogger("cuframes_nb.sources")
 
@@ -75,8 +75,14 @@ def rate_of(stream: Any) -> float:
     return float(stream.average_rate or stream.guessed_rate or 0)
 
 
+def frame_ns(frame: Any) -> int | None:
+    """Return a frame's time in the stream, None if it has none."""
+    if frame.pts is None or not frame.time_base:
+        return None
+    return int(frame.pts * frame.time_base * 1_000_000_000)
+
+
 def time_ns(frame: Any, number: int, fps: float) -> int:
     """Return a frame's time in the stream; without one, that of the frame of that number."""
-    if frame.pts is not None and frame.time_base:
-        return int(frame.pts * frame.time_base * 1_000_000_000)
-    return int(number * 1e9 / (fps or _RATE))
+    at_ns = frame_ns(frame)
+    return at_ns if at_ns is not None else int(number * 1e9 / (fps or _RATE))

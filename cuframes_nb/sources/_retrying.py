@@ -46,16 +46,19 @@ class LiveClock:
         self._window_began = 0
         self._last = 0
 
-    def map(self, at_ns: int, arrived_ns: int) -> int:
+    def map(self, at_ns: int | None, arrived_ns: int) -> int:
         """Return when a frame was taken, in our time: rising, and never after it arrived.
 
         Parameters
         ----------
         at_ns
-            The camera's time of the frame.
+            The camera's time of the frame, None if it has none.
         arrived_ns
             When it came, in our time.
         """
+        if at_ns is None:
+            self._last = max(self._last + 1, arrived_ns)
+            return self._last
         apart = arrived_ns - at_ns
         if self._least is None or abs(apart - self._least) > _JUMP_NS:
             self._windows, self._window_began = (apart, apart), arrived_ns

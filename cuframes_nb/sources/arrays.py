@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
+from cuframes_nb._api.ingest import AV_NAMES
 from cuframes_nb._api.slot import WritableSlot
 from cuframes_nb._core.clock import now_ns
 from cuframes_nb.color import ColorSpec
@@ -14,6 +16,8 @@ from cuframes_nb.formats import FrameLayout, PixelFormat
 from cuframes_nb.sources.playing import Source
 
 __all__ = ["Arrays", "from_iterable", "from_torch"]
+
+_OURS: Final = {theirs: ours for ours, theirs in AV_NAMES.items()}
 
 
 class Arrays(Source):
@@ -35,7 +39,7 @@ class Arrays(Source):
         self._format = format_
         self._rate = fps
         self.is_live = fps is None
-        self.fps, self.color = fps or 0.0, color
+        self.fps, self._color = fps or 0.0, color
         self._look_at(self._first)
 
     def frames(self) -> Iterator[tuple[int, Any]]:
@@ -52,8 +56,11 @@ class Arrays(Source):
         slot.write(frame)
 
     def _look_at(self, frame: Any) -> None:
-        format_, self.width, self.height = _described(frame, self._format)
-        self.format = format_
+        self.format, self.width, self.height = _described(frame, self._format)
+        self.color = self._color
+        if self._color is None and self.format == PixelFormat.GRAY8:
+            # What a program calls gray goes from 0 to 255, other than what a camera sends.
+            self.color = dataclasses.replace(ColorSpec.assume(self.height), range="full")
 
 
 def from_iterable(
@@ -77,7 +84,8 @@ def from_iterable(
         Pixel format of the stream; by default ``"nv12"`` for arrays of three dimensions, which are
         converted, and ``"gray8"`` for arrays of two.
     color
-        What the code values mean; by default what untagged video is taken to be.
+        What the code values mean; by default what untagged video is taken to be, and full range for
+        ``"gray8"``.
 
     Raises
     ------
@@ -142,8 +150,10 @@ def _image(tensor: Any) -> Any:
 def _described(frame: Any, format_: str | None) -> tuple[str, int, int]:
     """Return pixel format, width and height of a frame."""
     if hasattr(frame, "width") and hasattr(frame, "height"):  # PyAV's, or a subscriber's
-        own = getattr(frame.format, "name", frame.format)
-        return format_ or (own if own in set(PixelFormat) else "nv12"), frame.width, frame.height
+        own = (
+            frame.format if isinstance(frame.format, PixelFormat) else _OURS.get(frame.format.name)
+        )
+        return str(format_ or own or "nv12"), frame.width, frame.height
     shape = getattr(frame, "shape", None)
     if shape is None or len(shape) not in {2, 3}:
         what = f"an array of shape {tuple(shape)}" if shape is not None else type(frame).__name__

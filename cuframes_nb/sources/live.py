@@ -17,7 +17,7 @@ from cuframes_nb._api.slot import WritableSlot
 from cuframes_nb._core.clock import now_ns
 from cuframes_nb.errors import AccessDeniedError, ClosedError, InvalidArgumentError
 from cuframes_nb.sources._addresses import redacted, scheme_of, with_credentials
-from cuframes_nb.sources._decoding import decode, import_av, rate_of, time_ns, video_stream
+from cuframes_nb.sources._decoding import decode, frame_ns, import_av, rate_of, video_stream
 from cuframes_nb.sources._picture import Picture
 from cuframes_nb.sources._retrying import Backoff, LiveClock
 from cuframes_nb.sources.playing import Source
@@ -296,7 +296,6 @@ class LiveVideo(Source):
 
     def _connection(self, clock: LiveClock) -> None:
         """Open the camera and take its frames until it ends."""
-        error = self._av.error
         try:
             with self._av.open(
                 self._url,
@@ -305,33 +304,28 @@ class LiveVideo(Source):
                 timeout=(self._timeout, self._timeout),
             ) as container:
                 self._take(container, clock)
-        except error.ExitError:  # PyAV's way to say that its timeout is over
-            text = f"no answer or frame within {self._timeout:g} s"
-            raise OSError(errno.ETIMEDOUT, text, self.label) from None
-        except error.HTTPUnauthorizedError:
-            self._refuse(AccessDeniedError(f"{self.label} refuses this user or password (401)"))
-        except error.HTTPForbiddenError:
-            self._refuse(AccessDeniedError(f"{self.label} refuses this user (403)"))
-        except error.HTTPClientError as told:
-            self._refuse(InvalidArgumentError(f"{self.label}: the camera says {told.strerror}"))
-        except InvalidArgumentError as told:  # no video in it
-            self._refuse(told)
-        except (error.ProtocolNotFoundError, error.DemuxerNotFoundError) as told:
-            self._refuse(InvalidArgumentError(f"{self.label} cannot be opened: {told.strerror}"))
-        except error.InvalidDataError:
-            self._refuse(InvalidArgumentError(f"{self.label} cannot be read as video"))
-        except error.FFmpegError as told:
-            # Theirs has the URL with its password, so it goes.
-            number = told.errno if isinstance(told, OSError) else errno.EIO
-            ours = OSError(number, told.strerror, self.label)
-            if isinstance(told, FileNotFoundError | PermissionError):
-                self._refuse(ours)
-            raise ours from None
-        except ValueError as told:  # no such protocol or device in this FFmpeg
-            self._refuse(InvalidArgumentError(f"{self.label} cannot be opened: {told}"))
+        except InvalidArgumentError as error:  # no video in it
+            raise _RefusedError(error) from None
+        except (self._av.error.FFmpegError, ValueError) as error:
+            raise self._told(error) from None  # FFmpeg's has the URL with its password, so it goes
 
-    def _refuse(self, error: Exception) -> None:
-        raise _RefusedError(error) from None
+    def _told(self, error: Any) -> Exception:
+        """Return FFmpeg's error as ours: `_RefusedError` where trying again would not help."""
+        kinds, says = self._av.error, getattr(error, "strerror", error)
+        if isinstance(error, kinds.ExitError):  # PyAV's way to say that its timeout is over
+            text = f"no answer or frame within {self._timeout:g} s"
+            return OSError(errno.ETIMEDOUT, text, self.label)
+        if isinstance(error, kinds.HTTPUnauthorizedError | kinds.HTTPForbiddenError):
+            text = f"{self.label} refuses this user or password: {says}"
+            return _RefusedError(AccessDeniedError(text))
+        if isinstance(error, FileNotFoundError | PermissionError):
+            return _RefusedError(OSError(error.errno, says, self.label))
+        # A camera that is stuck sends nothing, which is invalid data, too: that may change.
+        final = (ValueError, LookupError, kinds.HTTPClientError)
+        if isinstance(error, final) and not isinstance(error, kinds.InvalidDataError):
+            return _RefusedError(InvalidArgumentError(f"{self.label} cannot be opened: {says}"))
+        number = error.errno if isinstance(error, OSError) else errno.EIO
+        return OSError(number, says, self.label)
 
     def _take(self, container: Any, clock: LiveClock) -> None:
         stream = video_stream(container, self._stream, self.label)
@@ -341,13 +335,13 @@ class LiveVideo(Source):
         fps = rate_of(stream) if has_times else 0.0
         times: list[int] = []
         with contextlib.closing(decode(container, stream, self.label)) as frames:
-            for number, frame in enumerate(frames):
+            for frame in frames:
                 arrived = now_ns()
                 if self._stopping.is_set():
                     return
-                at_ns = time_ns(frame, number, fps) if has_times else arrived
+                at_ns = frame_ns(frame) if has_times else None
                 if not fps:
-                    times.append(at_ns)
+                    times.append(arrived if at_ns is None else at_ns)
                     if len(times) < _TO_KNOW_RATE:
                         continue
                     fps = _rate(times)
@@ -375,8 +369,11 @@ def _how_to_open(
         return "v4l2", {name: value for name, value in asked.items() if value}
     if size or fps:
         raise InvalidArgumentError("size and fps can be asked of a V4L2 camera only")
-    options = {"fflags": "nobuffer"}  # what it looked at to know the stream is not played late
-    return None, options | ({"rtsp_transport": transport} if scheme in {"rtsp", "rtsps"} else {})
+    options = {"fflags": "nobuffer"}  # what FFmpeg looks at first is not played late
+    if scheme in {"rtsp", "rtsps"}:
+        # The camera describes itself, so a tenth of a second (in microseconds) is enough to look.
+        options |= {"rtsp_transport": transport, "analyzeduration": "100000"}
+    return None, options
 
 
 def _rate(times: list[int]) -> float:

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
+from typing import Any, Final
 
 from cuframes_nb._api.slot import WritableSlot
 from cuframes_nb.errors import InvalidArgumentError
@@ -19,6 +19,11 @@ from cuframes_nb.sources.playing import Source, play
 __all__ = ["VideoFile", "publish_video"]
 
 _log = logging.getLogger("cuframes_nb.sources")
+
+_LOOK_BACK_US: Final = (0, 10_000_000, None)
+"""How far before the start to look for a key frame, one after the other; None is at the beginning.
+
+Most containers find it by themselves, MPEG-TS does not."""
 
 
 class VideoFile(Source):
@@ -109,34 +114,68 @@ class VideoFile(Source):
         frame.write(slot)
 
     def _one_pass(self) -> Generator[tuple[int, Picture]]:
-        """Yield the frames of one pass with their times from the first."""
+        """Yield the frames of one pass with their times from the first, which never go back."""
+        origin: int | None = None
+        before = step = 0
+        for at_ns, frame in self._from_start():
+            origin = at_ns if origin is None else origin
+            due = at_ns - origin
+            if due < before:  # joined films begin again in the middle
+                due = before + step
+                origin = at_ns - due
+            before, step = due, self._duration_ns(frame)
+            picture = Picture.of(frame)
+            yield due, picture.scaled(*self._size) if self._size else picture
+
+    def _from_start(self) -> Generator[tuple[int, Any]]:
+        """Yield what is decoded from the start on, with its time in the film."""
+        start = int(self._start * 1e9)
+        for back_us in _LOOK_BACK_US if start else (None,):
+            number = -1
+            with contextlib.closing(self._decoded(back_us)) as frames:
+                for number, (at_ns, frame) in enumerate(frames):
+                    if number == 0 and back_us is not None and at_ns > start:
+                        break  # the key frame is further back
+                    if at_ns >= start or not start:
+                        yield at_ns, frame
+                else:
+                    if number >= 0:
+                        return
+
+    def _decoded(self, back_us: int | None) -> Generator[tuple[int, Any]]:
+        """Yield the frames after the key frame that is found so far before the start.
+
+        None are yielded if the container cannot be searched, which may leave it anywhere.
+        """
         with self._open() as container, self._told():
             stream = video_stream(container, self._stream, self._label)
             stream.thread_type = "AUTO"
             own = rate_of(stream)
             self.fps = self._rate or own
-            begin = self._seek(container)
-            first = None
+            origin_us = container.start_time or 0
+            begin_us = origin_us + int(self._start * 1e6)
+            if back_us is not None and not self._seek(
+                container, max(origin_us, begin_us - back_us)
+            ):
+                return
             for number, frame in enumerate(decode(container, stream, self._label)):
-                at_ns = time_ns(frame, number, own)
-                if at_ns < begin:
-                    continue  # one can seek to key frames only
-                first = at_ns if first is None else first
-                picture = Picture.of(frame)
-                yield max(0, at_ns - first), picture.scaled(*self._size) if self._size else picture
+                yield time_ns(frame, number, own) - origin_us * 1000, frame
 
-    def _seek(self, container: Any) -> float:
-        """Go to the key frame before the start; return the start in the film's own time."""
-        if not self._start:
-            return -math.inf
-        begin_us = (container.start_time or 0) + int(self._start * 1e6)
-        with contextlib.suppress(self._av.error.FFmpegError):  # some cannot: all is decoded then
-            container.seek(begin_us)
-        return begin_us * 1e3
+    def _seek(self, container: Any, at_us: int) -> bool:
+        """Go to the key frame before a time; return whether the container can."""
+        try:
+            container.seek(at_us)
+        except self._av.error.FFmpegError:
+            return False
+        return True
 
     def _open(self) -> Any:
         with self._told():
-            return self._av.open(self._path)
+            container = self._av.open(self._path)
+        if container.format.name == "tty":  # FFmpeg draws any text
+            container.close()
+            raise InvalidArgumentError(f"{self._label} cannot be read as video: it is text")
+        return container
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:

@@ -131,9 +131,7 @@ def serve(options):
     server = GstRtspServer.RTSPServer()
     server.set_address("127.0.0.1")
     server.set_service(str(options.port))
-    server.get_thread_pool().set_max_threads(
-        -1
-    )  # a client that waits for a frame holds up no other
+    server.get_thread_pool().set_max_threads(-1)  # who waits for a frame holds up nobody else
     if options.user is not None:
         permissions = GstRtspServer.RTSPPermissions()
         permissions.add_permission_for_role(ROLE, "media.factory.access", True)

@@ -1,11 +1,14 @@
 """The test pattern: its number, its colours, any format and size."""
 
+from datetime import datetime, time, timedelta
+
 import numpy as np
 import pytest
 
 import cuframes_nb as cf
 from cuframes_nb.errors import InvalidArgumentError
 from cuframes_nb.sources import Pattern, play, read_stamp
+from cuframes_nb.sources._digits import draw
 
 
 def shown(pattern, number):
@@ -71,3 +74,29 @@ def test_a_full_ring_drops_and_goes_on():
 def test_a_rate_of_zero_is_refused():
     with pytest.raises(InvalidArgumentError, match="positive rate"):
         Pattern(fps=0)
+
+
+@pytest.mark.parametrize("format_", ["nv12", "p010", "gray8", "rgb24", "rgba32"])
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (321, 43), (33, 9), (1, 1)])
+def test_a_caption_leaves_the_number_as_it_is(format_, width, height):
+    frame = shown(Pattern(width, height, format=format_, caption=True), 77)
+    assert read_stamp(frame.planes[0]) == 77 & ((1 << min(32, width)) - 1)
+
+
+def test_a_caption_says_number_and_time():
+    started = datetime.now()  # noqa: DTZ005  the wall's clock
+    rgb = shown(Pattern(1280, 720, caption=True), 1234).rgb()
+    ended = datetime.now()  # noqa: DTZ005
+    scale = 3
+    cells = rgb[16 + scale // 2 : 16 + 9 * scale : scale, scale // 2 :: scale, 0] > 128
+    glyphs = {glyph: draw(glyph, 1)[:, 1:].tobytes() for glyph in "0123456789:. "}
+    text = "".join(
+        next(
+            g for g, pixels in glyphs.items() if pixels == cells[:, 6 * i + 1 : 6 * i + 6].tobytes()
+        )
+        for i in range(21)
+    )
+    number, clock = text.split()
+    assert number == "00001234"
+    said = datetime.combine(started, time.fromisoformat(clock))
+    assert started - timedelta(milliseconds=1) <= said <= ended or ended.date() != started.date()

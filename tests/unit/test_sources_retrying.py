@@ -56,6 +56,14 @@ def test_a_clock_that_is_set_is_followed_at_once(jump):
     assert clock.map(5000 * SECOND + jump, 11 * SECOND) == 11 * SECOND
 
 
+def test_a_frame_without_a_time_was_taken_when_it_arrived():
+    clock = LiveClock()
+    assert clock.map(None, 50) == 50
+    assert clock.map(5 * SECOND, 60) == 60
+    assert clock.map(5 * SECOND + 40, 200) == 100
+    assert clock.map(None, 210) == 210
+
+
 @given(
     st.lists(
         st.tuples(st.integers(-100 * SECOND, 100 * SECOND), st.integers(1, 100 * SECOND)),
