@@ -31,11 +31,13 @@ def write_planar(shift: int) -> Writer:
 
     def write(slot: WritableSlot, planes: Planes, turns: int) -> None:
         luma, chroma = slot.planes
+        y = _upright(planes[0], luma.shape, turns)
+        u, v = (_upright(plane, chroma.shape[:2], turns) for plane in planes[1:])
         if shift:
-            _interleave(luma[..., None], planes[:1], shift, turns)
+            _compute(luma, lambda out: np.left_shift(y, shift, out=out))
         else:
-            _copy(luma, _upright(planes[0], luma.shape, turns))
-        _interleave(chroma, planes[1:], shift, turns)
+            _copy(luma, y)
+        _compute(chroma, lambda out: _interleave(u, v, shift, out))
 
     return write
 
@@ -49,16 +51,25 @@ def _upright(plane: NDArray[Any], shape: Sequence[int], turns: int) -> NDArray[A
     return np.rot90(samples, turns) if turns else samples
 
 
-def _interleave(target: Any, planes: Planes, shift: int, turns: int) -> None:
-    """Write each of `planes` as one component of `target`."""
-    host = target if isinstance(target, np.ndarray) else np.empty(target.shape, target.dtype)
-    for component, plane in enumerate(planes):
-        samples = _upright(plane, target.shape[:2], turns)
-        if shift:
-            np.left_shift(samples, shift, out=host[..., component])
-        else:
-            host[..., component] = samples
-    if host is not target:
+def _interleave(u: NDArray[Any], v: NDArray[Any], shift: int, out: NDArray[Any]) -> None:
+    """Write U and V side by side, each sample moved up by `shift` bits.
+
+    As numbers twice as wide, V in their upper half: half the time of two strided copies.
+    """
+    wide = np.dtype(f"<u{2 * out.itemsize}")
+    pairs = v.astype(wide)
+    pairs <<= 8 * out.itemsize + shift
+    low = np.left_shift(u, shift) if shift else u
+    np.bitwise_or(pairs, low, out=out.view(wide)[..., 0])
+
+
+def _compute(target: Any, into: Callable[[NDArray[Any]], object]) -> None:
+    """Have a slot's plane computed where it is, or on the host and uploaded."""
+    if isinstance(target, np.ndarray):
+        into(target)
+    else:
+        host = np.empty(target.shape, target.dtype)
+        into(host)
         _copy(target, host)
 
 

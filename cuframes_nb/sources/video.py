@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import math
 import os
@@ -78,12 +79,14 @@ class VideoFile(Source):
         self._label = redacted(self._path)
         self._loop, self._start, self._stream = loop, start, stream
         self._size, self._rate = size, fps
-        with contextlib.closing(self._one_pass()) as pictures:
-            first = next(pictures, None)
+        pictures = self._one_pass()
+        first = next(pictures, None)
         if first is None:
             after = f" after {start:g} s" if start else ""
             raise InvalidArgumentError(f"{self._label} holds no frame of video{after}")
         self._look_at(first[1])
+        # Kept for the first pass: opening a film takes as long as decoding many frames of it.
+        self._begun: Iterator[tuple[int, Picture]] | None = itertools.chain([first], pictures)
 
     @property
     def path(self) -> str:
@@ -98,7 +101,8 @@ class VideoFile(Source):
         offset, number = 0, 0
         while True:
             end = offset
-            for at_ns, picture in self._one_pass():
+            begun, self._begun = self._begun, None
+            for at_ns, picture in begun or self._one_pass():
                 self._look_at(picture)
                 due = offset + at_ns if self._rate is None else int(number * 1e9 / self._rate)
                 yield due, picture
@@ -108,6 +112,10 @@ class VideoFile(Source):
                 return
             offset = end
             _log.debug("%s: again from the start", self._label)
+
+    def close(self) -> None:
+        """Close the file, if it was opened and not played yet."""
+        self._begun = None
 
     def write(self, slot: WritableSlot, frame: Any) -> None:
         """Copy a decoded frame into `slot`, once."""

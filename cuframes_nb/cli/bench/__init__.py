@@ -8,7 +8,7 @@ from typing import Any, Final
 
 __all__ = ["add_parser"]
 
-SECTIONS: Final = ("latency", "cost", "attach", "memory", "conversion")
+SECTIONS: Final = ("latency", "cost", "attach", "memory", "conversion", "video")
 
 _ABOUT: Final = """\
 Measure on this machine, with 1080p NV12 frames:
@@ -20,8 +20,10 @@ Measure on this machine, with 1080p NV12 frames:
   attach       from subscribe() to the first array, and importing the package
   memory       what a ring of four takes
   conversion   to RGB
+  video        decoding and publishing beside decoding alone, one film and several; recording beside
+               encoding alone
 
-Without a name, all of them: about two minutes. Ratios between lines of one run say more than the
+Without a name, all of them: about four minutes. Ratios between lines of one run say more than the
 figures themselves, which depend on the machine and on what else it does."""
 
 
@@ -66,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(plan: Any, sections: list[str]) -> dict[str, list[dict[str, Any]]]:
-    from cuframes_nb.cli.bench import costs, latency
+    from cuframes_nb.cli.bench import costs, latency, video
     from cuframes_nb.cli.bench.progress import Progress
 
     steps = {
@@ -75,6 +77,7 @@ def _measure(plan: Any, sections: list[str]) -> dict[str, list[dict[str, Any]]]:
         "attach": costs.attaching,
         "memory": costs.memory,
         "conversion": costs.conversion,
+        "video": video.steps,
     }
     work = [(section, step) for section in sections for step in steps[section](plan)]
     results: dict[str, list[dict[str, Any]]] = {section: [] for section in sections}

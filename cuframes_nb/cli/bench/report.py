@@ -26,7 +26,8 @@ _TITLES: Final = {
     "latency_p99_us": "p99 µs", "publish_p50_us": "publish p50 µs", "publish_p99_us": "p99 µs",
     "delivered_percent": "delivered %", "publisher_cpu_percent": "publisher CPU %",
     "subscriber_cpu_percent": "subscriber CPU %", "peer_ratio": "best peer / ours",
-    "call": "", "what": "", "conversion": "", "time_p50_us": "p50 µs", "time_p99_us": "p99 µs",
+    "call": "", "what": "", "conversion": "", "video": "",
+    "time_p50_us": "p50 µs", "time_p99_us": "p99 µs",
 }  # fmt: skip
 
 

@@ -1,0 +1,212 @@
+"""Decoding and publishing beside decoding alone; recording beside encoding alone."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import cuframes_nb as cf
+from cuframes_nb.cli.bench.plan import Plan, Result, Step, new_key
+from cuframes_nb.errors import UnsupportedError
+from cuframes_nb.sources import VideoFile, play, sample_video
+
+__all__ = ["steps"]
+
+_STREAMS: Final = (1, 4, 16)
+_ENCODING: Final = {"preset": "superfast", "crf": "20"}
+"""libx264's; what is recorded is measured against the same."""
+
+
+class _Speed(NamedTuple):
+    """What something came to."""
+
+    frames_per_s: float
+    cpu_ms: float  #: of all cores, a frame
+
+
+def steps(plan: Plan) -> list[Step]:
+    """Return the measurements of video; none where there is no PyAV, or no film."""
+    film = sample_video()
+    try:
+        import av  # noqa: F401
+    except ImportError:
+        return []
+    if film is None:
+        return []
+    work: list[Step] = [
+        (f"decoding {height} lines", functools.partial(_decoding, plan, film, height))
+        for height in (720, 1080)
+    ]
+    streams = _STREAMS[1:2] if plan.quick else _STREAMS[1:]
+    work += [
+        (f"decoding {count} films", functools.partial(_at_once, plan, film, count))
+        for count in streams
+    ]
+    return [*work, ("recording", functools.partial(_recording, plan, film))]
+
+
+def _decoding(plan: Plan, film: Path, height: int) -> list[Result]:
+    """Play a film as fast as it goes."""
+    with _in_height(film, height) as path:
+        return _compared(plan, f"{height}p H.264", path, 1)
+
+
+def _at_once(plan: Plan, film: Path, count: int) -> list[Result]:
+    """Play several films in one process."""
+    return _compared(plan, f"720p H.264, {count} at once", film, count)
+
+
+def _compared(plan: Plan, name: str, path: Path, count: int) -> list[Result]:
+    ways = {
+        "decoded alone": functools.partial(_decode_alone, path, count),
+        "decoded and published": functools.partial(_publish, plan, path, count),
+    }
+    return _rows(name, _in_turns(ways, plan))
+
+
+def _in_turns(ways: Mapping[str, Callable[[], int]], plan: Plan) -> dict[str, list[_Speed]]:
+    """Measure each in turn, so that whatever else the machine does hits all of them."""
+    measured: dict[str, list[_Speed]] = {way: [] for way in ways}
+    for turn in range(3 if plan.quick else 10):
+        for way, act in ways.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            frames = act()
+            speed = _Speed(
+                frames / (time.perf_counter() - wall), (time.process_time() - cpu) / frames * 1e3
+            )
+            if turn:  # the first warms up
+                measured[way].append(speed)
+    return measured
+
+
+def _rows(name: str, measured: dict[str, list[_Speed]]) -> list[Result]:
+    alone = next(iter(measured.values()))
+    return [
+        {
+            "video": f"{name}, {way}",
+            "frames_per_s": round(statistics.median(s.frames_per_s for s in speeds), 1),
+            "cpu_ms_a_frame": round(statistics.median(s.cpu_ms for s in speeds), 2),
+            "speed_percent": round(
+                100 * statistics.median(
+                    ours.frames_per_s / theirs.frames_per_s
+                    for ours, theirs in zip(speeds, alone, strict=True)
+                ), 1,
+            ),
+        }
+        for way, speeds in measured.items()
+    ]  # fmt: skip
+
+
+def _decode_alone(path: Path, count: int) -> int:
+    import av
+
+    def decode() -> int:
+        with av.open(str(path)) as container:
+            stream = container.streams.video[0]
+            stream.thread_type = "AUTO"
+            return sum(1 for _ in container.decode(stream))
+
+    return _together(decode, count)
+
+
+def _publish(plan: Plan, path: Path, count: int) -> int:
+    def publish() -> int:
+        film = VideoFile(path)
+        with film.publisher(new_key(), memory=plan.memory) as publisher:
+            return play(film, publisher, fast=True)
+
+    return _together(publish, count)
+
+
+def _together(act: Callable[[], int], count: int) -> int:
+    """Do it so many times at once, each on a thread; return the sum."""
+    done: list[int] = []
+    threads = [threading.Thread(target=lambda: done.append(act())) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if len(done) < count:
+        raise UnsupportedError("a film could not be played; its thread said why")
+    return sum(done)
+
+
+def _recording(plan: Plan, film: Path) -> list[Result]:
+    """Record 720p as fast as it can be published without a frame lost."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "film.mkv"
+        ways = {
+            "encoded alone": functools.partial(_encode_alone, film, out),
+            "decoded, published and recorded": functools.partial(_record, plan, film, out),
+        }
+        return _rows("720p to H.264", _in_turns(ways, plan))
+
+
+def _encode_alone(film: Path, out: Path) -> int:
+    """Decode and encode, without a stream between."""
+    frames = 0
+    with _film(out, 1280, 720) as encode:
+        for frame in _frames(film):
+            encode(frame)
+            frames += 1
+    return frames
+
+
+def _record(plan: Plan, film: Path, out: Path) -> int:
+    source = VideoFile(film)
+    with source.publisher(new_key(), memory=plan.memory, policy="strict-wait") as publisher:
+        subscriber = cf.subscribe(publisher.key, mode="strict", reconnect=False)
+        with subscriber, cf.Recording(subscriber, out, codec="h264") as recording:
+            published = play(source, publisher, fast=True)
+            publisher.close()
+            recording.wait(60)
+            info = recording.info
+    if info.frames != published:
+        raise UnsupportedError(f"of {published} frames {info.frames} were recorded")
+    return published
+
+
+@contextlib.contextmanager
+def _in_height(film: Path, height: int) -> Iterator[Path]:
+    """Yield the film in so many lines; the sample itself has 720."""
+    if height == 720:
+        yield film
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "film.mp4"
+        width = height * 16 // 9
+        with _film(path, width, height) as encode:
+            for frame in _frames(film):
+                encode(frame.reformat(width, height))
+        yield path
+
+
+@contextlib.contextmanager
+def _film(path: Path, width: int, height: int) -> Iterator[Callable[[Any], None]]:
+    """Yield what encodes a frame into a film."""
+    import av
+
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=25, options=_ENCODING)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        stream.thread_type = "AUTO"
+        yield lambda frame: container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+
+
+def _frames(film: Path) -> Iterator[Any]:
+    import av
+
+    with av.open(str(film)) as container:
+        stream = container.streams.video[0]
+        stream.thread_type = "AUTO"
+        for frame in container.decode(stream):
+            frame.pict_type = 0  # which the decoder sets, and the encoder would take for an order
+            yield frame
