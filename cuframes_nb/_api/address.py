@@ -23,7 +23,7 @@ from cuframes_nb.errors import (
     UnsupportedError,
 )
 
-__all__ = ["Address"]
+__all__ = ["Address", "connect_denied", "place_text"]
 
 
 class Address:
@@ -76,7 +76,7 @@ class Address:
             return _denied(f"a stream {self.key!r}", closed)
         keys = [key for key, path in list_sockets() if _is_live(path)]
         there = f"the streams there are: {', '.join(keys)}" if keys else "no other is there either"
-        places = ", ".join(map(_readable_name, candidate_dirs()))
+        places = ", ".join(map(place_text, candidate_dirs()))
         ended = " any more: its publisher has ended" if find_socket(self.key) else ""
         return StreamNotFoundError(
             f"there is no stream {self.key!r} in {places}{ended}; {there}. Start its publisher, or "
@@ -105,11 +105,23 @@ def _denied(what: str, closed: list[Path]) -> AccessDeniedError:
     )
 
 
-def _readable_name(directory: Path) -> str:
-    """Return a directory's path, and whether it is one."""
-    if directory.is_dir():
-        return str(directory)
-    return f"{directory} (which is {'no directory' if directory.exists() else 'not there'})"
+def place_text(directory: Path) -> str:
+    """Return a directory's path, and why nothing is found in it where that is so."""
+    with contextlib.suppress(PermissionError):
+        if not directory.is_dir():
+            what = "no directory" if directory.exists() else "not there"
+            return f"{directory} (which is {what})"
+        if os.access(directory, os.R_OK | os.X_OK):
+            return str(directory)
+    return f"{directory} (which user {user_name(os.geteuid())} may not look into)"
+
+
+def connect_denied(path: Path, error: OSError) -> AccessDeniedError:
+    """Return the error for a socket that the kernel does not let this user connect to."""
+    return AccessDeniedError(
+        f"this user may not connect to {path} ({error.strerror}): its publisher can let "
+        f"others in with group=…"
+    )
 
 
 def _is_live(path: Path) -> bool:

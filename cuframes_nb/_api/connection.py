@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from cuframes_nb._api.address import Address
+from cuframes_nb._api.address import Address, connect_denied
 from cuframes_nb._api.info import StreamInfo, describe
 from cuframes_nb._runtime.session import Session, SessionOptions
 from cuframes_nb._wire.messages import ReadMode, Status
-from cuframes_nb.errors import AccessDeniedError, CuframesError, FrameTimeout, PublisherGoneError
+from cuframes_nb.errors import CuframesError, FrameTimeout, PublisherGoneError
 
 __all__ = ["NO_WAIT_SECONDS", "Connection", "kept"]
 
@@ -198,10 +198,7 @@ class Connection:
         except PermissionError as error:
             if isinstance(error, CuframesError):
                 raise
-            raise AccessDeniedError(
-                f"this user may not connect to {path} ({error.strerror}): its publisher can let "
-                f"others in with group=…"
-            ) from error
+            raise connect_denied(path, error) from error
         self._begin(session, path)
 
     def _begin(self, session: Session, path: Path) -> None:

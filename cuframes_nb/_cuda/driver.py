@@ -49,6 +49,8 @@ def initialise() -> None:
                 "memory='host' or unset that variable"
             ) from failure
         raise
+    except DeviceError:  # no bindings
+        raise
     except RuntimeError as failure:  # cuda.bindings, when libcuda.so.1 cannot be loaded
         raise DeviceError(
             f"there is no CUDA driver on this machine ({failure}): use memory='host'"

@@ -22,9 +22,11 @@ __all__ = [
     "ENVIRONMENT",
     "MAX_SOCKET_PATH",
     "candidate_dirs",
+    "check_dir",
     "check_key",
     "closed_dirs",
     "directory_lock",
+    "expected_dir",
     "find_socket",
     "list_sockets",
     "publisher_dir",
@@ -93,10 +95,47 @@ def publisher_dir(gid: int | None = None) -> Path:
     else:
         path = candidates[-1]
         _make(path)
-    _check_owner(path)
+    check_dir(path)
     if gid is not None:
         _widen(path, gid)
     return path
+
+
+def expected_dir() -> Path:
+    """Return the directory that `publisher_dir` would take now, and make none."""
+    *choices, last = candidate_dirs()
+    for path in choices:
+        there = os.path.lexists(path)
+        if _usable(path) if there else os.access(path.parent, os.W_OK | os.X_OK):
+            return path
+    return last
+
+
+def check_dir(path: Path) -> None:
+    """Check that nobody else can put streams of theirs into a directory.
+
+    Raises
+    ------
+    AccessDeniedError
+        If it is none, belongs to somebody else, or others may write to it.
+    """
+    info = path.lstat()
+    if not stat.S_ISDIR(info.st_mode):
+        raise AccessDeniedError(
+            f"{path} should be a directory for stream sockets and is something else (a link is not "
+            f"followed): remove it or set ${ENVIRONMENT}"
+        )
+    if info.st_uid not in {0, os.geteuid()}:
+        raise AccessDeniedError(
+            f"{path} belongs to user {user_name(info.st_uid)}, not to {user_name(os.geteuid())} or "
+            f"root, so streams in it could be replaced by theirs: set ${ENVIRONMENT} to a "
+            f"directory of yours"
+        )
+    if info.st_mode & (stat.S_IWOTH | stat.S_IWGRP) and not info.st_mode & stat.S_ISVTX:
+        raise AccessDeniedError(
+            f"others may write to {path} (mode {stat.S_IMODE(info.st_mode):04o}), and so replace "
+            f"streams in it: run 'chmod go-w {path}' or set ${ENVIRONMENT} to another directory"
+        )
 
 
 def socket_path(directory: Path, key: str) -> Path:
@@ -256,26 +295,6 @@ def _make(path: Path) -> None:
 def _owner_is_trusted(path: Path) -> bool:
     info = path.lstat()
     return stat.S_ISDIR(info.st_mode) and info.st_uid in {0, os.geteuid()}
-
-
-def _check_owner(path: Path) -> None:
-    info = path.lstat()
-    if not stat.S_ISDIR(info.st_mode):
-        raise AccessDeniedError(
-            f"{path} should be a directory for stream sockets and is something else (a link is not "
-            f"followed): remove it or set ${ENVIRONMENT}"
-        )
-    if info.st_uid not in {0, os.geteuid()}:
-        raise AccessDeniedError(
-            f"{path} belongs to user {user_name(info.st_uid)}, not to {user_name(os.geteuid())} or "
-            f"root, so streams in it could be replaced by theirs: set ${ENVIRONMENT} to a "
-            f"directory of yours"
-        )
-    if info.st_mode & (stat.S_IWOTH | stat.S_IWGRP) and not info.st_mode & stat.S_ISVTX:
-        raise AccessDeniedError(
-            f"others may write to {path} (mode {stat.S_IMODE(info.st_mode):04o}), and so replace "
-            f"streams in it: run 'chmod go-w {path}' or set ${ENVIRONMENT} to another directory"
-        )
 
 
 def _widen(path: Path, gid: int) -> None:

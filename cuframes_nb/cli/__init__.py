@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
 from typing import Final
 
 import cuframes_nb
-from cuframes_nb.cli import bench, demo, record, snapshot
+from cuframes_nb.cli import (
+    _logging,
+    _output,
+    bench,
+    completion,
+    demo,
+    doctor,
+    info,
+    ls,
+    publish,
+    record,
+    snapshot,
+    top,
+)
 from cuframes_nb.errors import CuframesError
 
 __all__ = ["main"]
@@ -24,6 +38,7 @@ _EXAMPLES: Final = """\
 start here:
   cuframes-nb demo                   a film, published and watched by two processes
   cuframes-nb demo --video me.mp4    the same with a film of yours
+  cuframes-nb top                    what is published, and who reads it
   cuframes-nb record demo demo.mp4   what is published, as a film
   cuframes-nb bench --quick          what it costs on this machine
 
@@ -53,20 +68,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     SystemExit
         With 2 if the arguments are wrong, with 0 after ``--help``.
     """
+    argv = sys.argv[1:] if argv is None else argv
     parser = _parser()
+    if argv[:1] == [completion.ANSWER]:
+        completion.answer(parser, argv[1:])
+        return 0
     args = parser.parse_args(argv)
     if args.run is None:
         parser.print_help()
         return 0
+    _output.replace_what_cannot_be_written()
     try:
-        return int(args.run(args))
+        with _logging.to_stderr(_logging.verbosity(args)):
+            return int(args.run(args))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # whoever read our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (CuframesError, OSError) as error:
-        print(f"cuframes-nb: {_one_line(error)}", file=sys.stderr)
+        mark = _logging.priority(logging.ERROR)
+        print(f"{mark}cuframes-nb: {_one_line(error)}", file=sys.stderr)
         return 1
 
 
@@ -86,7 +108,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=cuframes_nb.__version__)
     parser.set_defaults(run=None)
+    _logging.add_option(parser, place="before")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for command in (demo, record, snapshot, bench):
+    for command in (demo, publish, ls, info, top, record, snapshot, doctor, bench, completion):
         command.add_parser(commands)
+    for parser_of_command in commands.choices.values():
+        _logging.add_option(parser_of_command, place="behind")
     return parser

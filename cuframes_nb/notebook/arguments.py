@@ -9,10 +9,9 @@ import argparse
 import difflib
 import functools
 import shlex
-from collections.abc import Callable
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn
 
-from cuframes_nb.notebook.quantities import parse_seconds, parse_size
+from cuframes_nb._show.arguments import count, rate, seconds, size
 
 __all__ = [
     "COMMANDS",
@@ -26,8 +25,6 @@ __all__ = [
 
 _CELL: Final = "%%cuframes"
 _LINE: Final = "%cuframes"
-
-_T = TypeVar("_T")
 
 
 class BadUsageError(Exception):
@@ -162,40 +159,6 @@ in and after it.
 # --- The commands ---------------------------------------------------------------------------------
 
 
-def _as_argument(convert: Callable[[str], _T]) -> Callable[[str], _T]:
-    """Have argparse show the message of a conversion that fails."""
-
-    def wrapped(text: str) -> _T:
-        try:
-            return convert(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return wrapped
-
-
-@_as_argument
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"{text!r} is no whole number from 1 up")
-    return int(text)
-
-
-@_as_argument
-def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate <= 1000:
-        raise ValueError(f"{text!r} is no number of frames a second from 0 to 1000")
-    return rate
-
-
-_seconds = _as_argument(parse_seconds)
-_size = _as_argument(parse_size)
-
-
 def _parser(name: str, usage: str, about: str, completes: str = "") -> Parser:
     return Parser(f"{_LINE} {name}", usage, about, completes)
 
@@ -203,8 +166,8 @@ def _parser(name: str, usage: str, about: str, completes: str = "") -> Parser:
 def _viewing(name: str, about: str) -> Parser:
     parser = _parser(name, "KEY [KEY ...] [--width N] [--fps N]", about, "streams")
     parser.add_argument("keys", nargs="+", metavar="KEY", help="name of a stream")
-    parser.add_argument("--width", type=_count, metavar="N", help="pixels wide")
-    parser.add_argument("--fps", type=_rate, metavar="N", help="pictures a second, at most")
+    parser.add_argument("--width", type=count, metavar="N", help="pixels wide")
+    parser.add_argument("--fps", type=rate, metavar="N", help="pictures a second, at most")
     return parser
 
 
@@ -223,7 +186,7 @@ def _record() -> Parser:
     parser.add_argument(
         "path", nargs="?", metavar="FILE", help="ends in .mp4, .mov or .mkv (default: KEY and time)"
     )
-    parser.add_argument("--for", dest="seconds", type=_seconds, metavar="TIME", help="10s, 2m")
+    parser.add_argument("--for", dest="seconds", type=seconds, metavar="TIME", help="10s, 2m")
     parser.add_argument(
         "--codec", choices=("auto", "h264", "hevc", "av1", "ffv1"), default="auto", help="as coded"
     )
@@ -246,12 +209,15 @@ def _publish() -> Parser:
     usage = (
         "KEY [VIDEO | --pattern] [--size WxH] [--fps N] [--memory auto|host|cuda] [--loop | --once]"
     )
-    parser = _parser("publish", usage, "publish a film or a test pattern from this kernel")
+    parser = _parser(
+        "publish", usage, "publish a film, a camera or a test pattern from this kernel"
+    )
     parser.add_argument("key", metavar="KEY", help="name of the stream to publish")
-    parser.add_argument("video", nargs="?", metavar="VIDEO", help="file or URL of a film")
+    about = "a film's file or URL; a camera's URL or device"
+    parser.add_argument("video", nargs="?", metavar="VIDEO", help=about)
     parser.add_argument("--pattern", action="store_true", help="a moving test pattern instead")
-    parser.add_argument("--size", type=_size, metavar="WxH", help="pixels, such as 1280x720")
-    parser.add_argument("--fps", type=_rate, metavar="N", help="frames a second")
+    parser.add_argument("--size", type=size, metavar="WxH", help="pixels, such as 1280x720")
+    parser.add_argument("--fps", type=rate, metavar="N", help="frames a second")
     parser.add_argument(
         "--memory", choices=("auto", "host", "cuda"), default="auto", help="where the frames are"
     )
@@ -280,8 +246,8 @@ def cell_parser() -> Parser:
     about = "run the cell's code for each new frame, in the background"
     parser = Parser(_CELL, "KEY [--every N] [--for TIME] [--name NAME]", about, "streams")
     parser.add_argument("key", metavar="KEY", help="name of a stream")
-    parser.add_argument("--every", type=_count, default=1, metavar="N", help="each Nth frame only")
-    parser.add_argument("--for", dest="seconds", type=_seconds, metavar="TIME", help="10s, 2m")
+    parser.add_argument("--every", type=count, default=1, metavar="N", help="each Nth frame only")
+    parser.add_argument("--for", dest="seconds", type=seconds, metavar="TIME", help="10s, 2m")
     parser.add_argument("--name", metavar="NAME", help="of the job (default: KEY)")
     return parser
 
@@ -298,6 +264,7 @@ COMMANDS: Final[dict[str, Parser]] = {
     "jobs": _parser("jobs", "", "list what runs in the background of this kernel"),
     "stop": _stop(),
     "devices": _parser("devices", "", "list the GPUs that this kernel sees"),
+    "doctor": _parser("doctor", "", "find out what works on this machine, by trying it"),
     "help": _help(),
 }
 """What each command takes."""

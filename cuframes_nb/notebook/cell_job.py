@@ -8,10 +8,10 @@ from typing import Final
 
 from cuframes_nb._api.frame import Frame
 from cuframes_nb._api.subscriber import Subscriber
+from cuframes_nb._show.quantities import amount
 from cuframes_nb.errors import ClosedError, FrameTimeout, LeaseLimitError
 from cuframes_nb.notebook.cell import FrameFunction
 from cuframes_nb.notebook.jobs import REPORT_SECONDS, Job
-from cuframes_nb.notebook.quantities import amount
 
 __all__ = ["FAILURES_IN_A_ROW", "CellJob"]
 

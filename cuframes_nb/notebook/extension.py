@@ -82,19 +82,19 @@ def _frame(frame: Any) -> str:
 
 
 def _stream(info: Any) -> str:
-    from cuframes_nb.notebook.listings import info_sheet
+    from cuframes_nb._show.listings import info_sheet
 
     return info_sheet(info)._repr_html_()
 
 
 def _stats(stats: Any) -> str:
-    from cuframes_nb.notebook.listings import stats_table
+    from cuframes_nb._show.listings import stats_table
 
     return stats_table(stats)._repr_html_()
 
 
 def _device(info: Any) -> str:
-    from cuframes_nb.notebook.listings import DeviceTable
+    from cuframes_nb._show.listings import DeviceTable
 
     return DeviceTable([info])._repr_html_()
 
@@ -113,7 +113,7 @@ def _list_html(values: list[Any], otherwise: Callable[[Any], Any] | None) -> Any
     """Return a table for what `list_streams` and `devices` return, else what was shown before."""
     from cuframes_nb._api.devices import DeviceInfo
     from cuframes_nb._api.info import StreamInfo
-    from cuframes_nb.notebook.listings import DeviceTable, StreamTable
+    from cuframes_nb._show.listings import DeviceTable, StreamTable
 
     if type(values) is list and values:
         if all(isinstance(value, StreamInfo) for value in values):

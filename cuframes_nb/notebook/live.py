@@ -11,9 +11,9 @@ from typing import Any
 
 from IPython import display as ipython_display
 
+from cuframes_nb._show.quantities import amount, rate_text
+from cuframes_nb._show.tables import clean, escape
 from cuframes_nb.notebook.jobs import JobStatus, Tell
-from cuframes_nb.notebook.quantities import amount, rate_text
-from cuframes_nb.notebook.tables import clean, escape
 
 __all__ = ["html", "live_status", "text"]
 

@@ -15,24 +15,27 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 import cuframes_nb as cf
+from cuframes_nb._api.streams import stream_info
+from cuframes_nb._doctor.examination import examine
+from cuframes_nb._doctor.report import Report
+from cuframes_nb._show.listings import (
+    DeviceTable,
+    StreamTable,
+    info_sheet,
+    stats_sheet,
+)
+from cuframes_nb._show.tables import Sheet
 from cuframes_nb.errors import CuframesError, FrameTimeout, UnsupportedError
 from cuframes_nb.notebook import arguments
 from cuframes_nb.notebook.arguments import BadUsageError
 from cuframes_nb.notebook.cell import function_of
 from cuframes_nb.notebook.cell_job import CellJob
+from cuframes_nb.notebook.job_table import JobTable
 from cuframes_nb.notebook.jobs import Job, Jobs
-from cuframes_nb.notebook.listings import (
-    DeviceTable,
-    JobTable,
-    StreamTable,
-    info_sheet,
-    stats_sheet,
-)
 from cuframes_nb.notebook.live import live_status
 from cuframes_nb.notebook.publish_job import PublishJob, film, film_or_pattern, pattern
 from cuframes_nb.notebook.record_job import RecordJob, film_of
 from cuframes_nb.notebook.reprs import Snapshot
-from cuframes_nb.notebook.tables import Sheet
 from cuframes_nb.notebook.terminal import facts, still
 
 __all__ = ["CuframesMagics"]
@@ -95,11 +98,14 @@ class CuframesMagics(Magics):
     def _devices(self, _args: argparse.Namespace) -> DeviceTable:
         return DeviceTable(cf.devices())
 
+    def _doctor(self, _args: argparse.Namespace) -> Report:
+        return Report(examine())
+
     def _info(self, args: argparse.Namespace) -> Sheet:
-        return info_sheet(_known(args.key))
+        return info_sheet(stream_info(args.key))
 
     def _stats(self, args: argparse.Namespace) -> Sheet:
-        return stats_sheet([_known(args.key)] if args.key else cf.list_streams())
+        return stats_sheet([stream_info(args.key)] if args.key else cf.list_streams())
 
     def _view(self, args: argparse.Namespace) -> Any:
         return self._watch(args, side_by_side=len(args.keys) > 1)
@@ -109,7 +115,7 @@ class CuframesMagics(Magics):
 
     def _watch(self, args: argparse.Namespace, *, side_by_side: bool) -> Any:
         for key in args.keys:
-            _known(key)
+            stream_info(key)
         if not self._rich:
             return _watch_in_terminal(args.keys)
         given = {"width": args.width, "fps": args.fps}
@@ -154,7 +160,11 @@ class CuframesMagics(Magics):
         before = self.jobs.get(name)
         if before is not None:
             before.stop()  # its stream has the name that is wanted now
-        publisher = feature.source.publisher(args.key, memory=args.memory)
+        try:
+            publisher = feature.source.publisher(args.key, memory=args.memory)
+        except BaseException:
+            feature.source.close()
+            raise
         self._start(PublishJob(name, feature, publisher))
 
     def _record(self, args: argparse.Namespace) -> None:
@@ -213,22 +223,6 @@ def _told_shortly() -> Iterator[None]:
     except OSError as error:
         about = f"{error.filename}: " if error.filename else ""
         raise UsageError(f"{about}{error.strerror or error}") from error
-
-
-def _known(key: str) -> cf.StreamInfo:
-    """Return what is known about a stream.
-
-    Raises
-    ------
-    StreamNotFoundError
-        If there is none; the message lists those there are.
-    """
-    for info in cf.list_streams():
-        if info.key == key:
-            return info
-    # A path, or a name that is not there, which this says best.
-    with cf.subscribe(key, timeout=0, name=_NAME) as subscriber:
-        return subscriber.info
 
 
 @contextlib.contextmanager

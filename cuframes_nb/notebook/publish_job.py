@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from cuframes_nb._api.publisher import Publisher
-from cuframes_nb._api.slot import WritableSlot
+from cuframes_nb._show.quantities import amount
 from cuframes_nb.errors import UnsupportedError
 from cuframes_nb.notebook.jobs import Job
-from cuframes_nb.notebook.quantities import amount
-from cuframes_nb.sources import Pattern, Source, VideoFile, play, sample_video
+from cuframes_nb.sources import LiveVideo, Pattern, Source, VideoFile, play, sample_video
+from cuframes_nb.sources.opening import is_live_address
 
 __all__ = ["Feature", "PublishJob", "film", "film_or_pattern", "pattern"]
 
@@ -69,6 +68,8 @@ class PublishJob(Job):
         self._note = f"{self._what}, {amount(stats.subscribers, 'subscriber')}{dropped}"
 
     def _close(self) -> None:
+        if self._source is not None:
+            self._source.close()
         self._source = None
         self._publisher.close()
 
@@ -86,17 +87,21 @@ def film(
     fps: float | None = None,
     loop: bool = True,
 ) -> Feature:
-    """Return a film, perhaps scaled, or played faster or slower than it was shot.
+    """Return a film, perhaps scaled, or played faster or slower than it was shot; or a camera.
 
     Raises
     ------
     OSError, CuframesError
-        As :class:`VideoFile`.
+        As :class:`VideoFile` and :class:`LiveVideo`.
     """
     name = os.fspath(path)
-    video = VideoFile(Path(name).expanduser() if name.startswith("~") else name, loop=loop)
+    if is_live_address(name):
+        camera = LiveVideo(name, size=size, fps=fps)
+        return Feature(camera, camera.label)
+    where = Path(name).expanduser() if name.startswith("~") else name
+    video = VideoFile(where, loop=loop, size=size, fps=fps)
     title = urlsplit(name).hostname or "a film" if "://" in name else Path(name).name
-    return Feature(video if size is None and fps is None else _Adapted(video, size, fps), title)
+    return Feature(video, title)
 
 
 def film_or_pattern(
@@ -110,28 +115,3 @@ def film_or_pattern(
         except UnsupportedError:
             pass
     return pattern(size, fps)
-
-
-class _Adapted(Source):
-    """A film at another size or rate."""
-
-    def __init__(self, video: VideoFile, size: tuple[int, int] | None, fps: float | None) -> None:
-        self._video, self._size, self._rate = video, size, fps
-        self._look_at()
-
-    def frames(self) -> Iterator[tuple[int, Any]]:
-        """Yield PyAV's frames with their times in nanoseconds from the first."""
-        for number, (at_ns, frame) in enumerate(self._video.frames()):
-            scaled = frame.reformat(*self._size) if self._size else frame
-            self._look_at()
-            yield (int(number * 1e9 / self._rate) if self._rate else at_ns), scaled
-
-    def write(self, slot: WritableSlot, frame: Any) -> None:
-        """Copy a frame into `slot`."""
-        self._video.write(slot, frame)
-
-    def _look_at(self) -> None:
-        video = self._video
-        self.width, self.height = self._size or (video.width, video.height)
-        self.format, self.color = video.format, video.color
-        self.fps = self._rate or video.fps

@@ -6,8 +6,8 @@ import datetime as dt
 from pathlib import Path
 from typing import Final
 
+from cuframes_nb._show.quantities import bytes_text, seconds_text
 from cuframes_nb.notebook.jobs import Job
-from cuframes_nb.notebook.quantities import bytes_text, seconds_text
 from cuframes_nb.sinks import Recording
 
 __all__ = ["RecordJob", "film_of"]

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from cuframes_nb._api.frame import Frame
+from cuframes_nb._show.listings import color_text
+from cuframes_nb._show.quantities import ns_text
+from cuframes_nb._show.tables import Column, Sheet, Table, clean, escape
 from cuframes_nb.errors import InvalidArgumentError
 from cuframes_nb.notebook.images import data_uri, picture
-from cuframes_nb.notebook.listings import color_text
-from cuframes_nb.notebook.quantities import ns_text
-from cuframes_nb.notebook.tables import Column, Sheet, Table, clean, escape
 from cuframes_nb.sinks.files import jpeg, png, write_whole
 
 __all__ = ["Snapshot", "frame_html"]

@@ -317,7 +317,7 @@ def test_jobs_are_found_by_name_before_they_are_by_stream(pub, begin):
         assert begin.jobs.matching("cam2") == [fourth]
         fourth.stop()
         assert begin.jobs.matching("cam2") == []
-        assert second.stats.subscribers == 0
+        until(lambda: second.stats.subscribers == 0)
     assert begin.jobs.get("third") is third
 
 
@@ -435,11 +435,8 @@ def test_a_film_can_have_another_size_and_rate(small_film):
         assert pub.stats.published == 1
 
 
-def test_an_address_is_not_told_whole(monkeypatch):
-    from cuframes_nb.notebook import publish_job
-
-    monkeypatch.setattr(publish_job, "VideoFile", lambda _path, **_: Pattern(64, 48))
-    assert film("rtsp://user:secret@camera.local/1").title == "camera.local"
+def test_an_address_is_not_told_whole():
+    assert film("rtsp://user:secret@camera.local/1").title == "rtsp://camera.local/1"
 
 
 def test_a_pattern_has_usual_and_asked_for_sizes():

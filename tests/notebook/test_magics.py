@@ -15,12 +15,15 @@ from nbclient import NotebookClient
 from PIL import Image
 
 import cuframes_nb as cf
+from cuframes_nb._doctor.checks import Check, Status
 from cuframes_nb.notebook import arguments
 from cuframes_nb.notebook import jobs as jobs_module
 from cuframes_nb.notebook import magics as magics_module
 from cuframes_nb.sources import sample_video
 from tests.helpers.children import ROOT, child_env
+from tests.helpers.films import stamped_jpegs
 from tests.helpers.frames import publish, publisher, until
+from tests.helpers.http_camera import HttpCamera
 from tests.helpers.shells import SECONDS, shell
 
 __all__ = ["shell"]
@@ -174,6 +177,14 @@ def test_info(shell, pub, runtime_dir):
 def test_devices(shell, monkeypatch):
     monkeypatch.setattr(cf, "devices", list)
     assert "host memory" in repr(shell.run("%cuframes devices"))
+
+
+def test_doctor(shell, monkeypatch):
+    checks = [Check("system", "Python", Status.OK, "<3.11>", needed=True)]
+    monkeypatch.setattr(magics_module, "examine", lambda: checks)
+    report = shell.run("%cuframes doctor")
+    assert (report.works, report.checks) == (True, tuple(checks))
+    assert "&lt;3.11&gt;" in shell.html(report)
 
 
 def test_view(shell, pub, viewers):
@@ -330,6 +341,19 @@ def test_publish_a_film(shell):
     shell.run("%cuframes publish bunny")
     (info,) = cf.list_streams()
     assert (info.width, info.height, info.fps) == (1280, 720, 25)
+
+
+def test_publish_a_camera(shell):
+    with HttpCamera(stamped_jpegs(50)) as camera:
+        shell.run(f"%cuframes publish gate {camera.url} --memory host")
+        with cf.subscribe("gate") as subscriber, subscriber.next(SECONDS) as frame:
+            assert (frame.width, frame.height) == (320, 192)
+        (job,) = shell.run("%cuframes jobs").statuses
+        assert job.note.startswith(f"http://127.0.0.1:{camera.port}/video.mjpg, 320x192 nv12")
+        (job,) = shell.run("%cuframes stop gate").statuses
+        assert job.state == "stopped"
+        with cf.Publisher("gate", width=8, height=8, memory="host"):
+            assert "'gate'" in shell.usage_error(f"%cuframes publish gate {camera.url}")
 
 
 def test_publish_where_no_film_is_installed(shell, monkeypatch):

@@ -10,22 +10,22 @@ import pytest
 from PIL import Image
 
 import cuframes_nb as cf
-from cuframes_nb.notebook import quantities
-from cuframes_nb.notebook.failures import Failure
-from cuframes_nb.notebook.images import on_host, picture
-from cuframes_nb.notebook.jobs import JobStatus
-from cuframes_nb.notebook.listings import (
+from cuframes_nb._show import quantities
+from cuframes_nb._show.listings import (
     DeviceTable,
-    JobTable,
     StreamTable,
     info_sheet,
     stats_sheet,
     stats_table,
 )
+from cuframes_nb._show.tables import Column, Sheet, Table
+from cuframes_nb.notebook.failures import Failure
+from cuframes_nb.notebook.images import on_host, picture
+from cuframes_nb.notebook.job_table import JobTable
+from cuframes_nb.notebook.jobs import JobStatus
 from cuframes_nb.notebook.live import html as live_html
 from cuframes_nb.notebook.live import text as live_text
 from cuframes_nb.notebook.reprs import Snapshot, _address_range, frame_html
-from cuframes_nb.notebook.tables import Column, Sheet, Table
 from cuframes_nb.notebook.terminal import facts, still
 from cuframes_nb.sinks import jpeg, png
 from tests.helpers.frames import publish, publisher, until

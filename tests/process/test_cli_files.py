@@ -3,8 +3,6 @@
 import contextlib
 import json
 import signal
-import subprocess
-import sys
 import threading
 
 import av
@@ -12,23 +10,10 @@ import numpy as np
 import pytest
 
 import cuframes_nb as cf
-from tests.helpers.children import child_env
+from tests.helpers.commands import command, ended
 from tests.helpers.frames import publish, publisher, until
 
 pytestmark = pytest.mark.process
-
-
-def command(*arguments, **options):
-    return subprocess.Popen(
-        [sys.executable, "-m", "cuframes_nb.cli", *map(str, arguments)],
-        env=child_env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
-    )  # fmt: skip
-
-
-def ended(process):
-    """Return the exit code, and what was written on stdout and stderr."""
-    out, err = process.communicate(timeout=60)
-    return process.returncode, out, err
 
 
 @pytest.fixture

@@ -6,13 +6,25 @@ from cuframes_nb import cli
 from cuframes_nb.cli.bench import report
 from cuframes_nb.errors import DeviceError
 
+NAMES = (
+    "demo", "publish", "ls", "info", "top", "record", "snapshot", "doctor", "bench", "completion",
+)  # fmt: skip
+
+
+INTERVALS = ("0", "-1", "soon", "0.01", "25h")
+WRONG = [
+    ["nothing"], ["demo", "--seconds", "soon"], ["bench", "x"], ["ls", "x"], ["info"],
+    ["top", "--count", "0"], ["completion", "tcsh"],
+    *(["top", f"--interval={text}"] for text in INTERVALS),
+]  # fmt: skip
+
 
 def test_without_a_command_the_help_is_shown(capsys):
     assert cli.main([]) == 0
     assert "start here" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("argv", [["nothing"], ["demo", "--seconds", "soon"], ["bench", "x"]])
+@pytest.mark.parametrize("argv", WRONG)
 def test_wrong_usage_ends_with_2(argv, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(argv)
@@ -25,7 +37,7 @@ def test_wrong_usage_ends_with_2(argv, capsys):
     [
         ["--help"],
         ["--version"],
-        *([name, "--help"] for name in ("demo", "record", "snapshot", "bench")),
+        *([name, "--help"] for name in NAMES),
     ],
 )
 def test_help_is_given(argv, capsys):

@@ -66,6 +66,7 @@ def _at_once(plan: Plan, film: Path, count: int) -> list[Result]:
 def _compared(plan: Plan, name: str, path: Path, count: int) -> list[Result]:
     ways = {
         "decoded alone": functools.partial(_decode_alone, path, count),
+        "decoded to NumPy arrays": functools.partial(_decode_alone, path, count, arrays=True),
         "decoded and published": functools.partial(_publish, plan, path, count),
     }
     return _rows(name, _in_turns(ways, plan))
@@ -104,14 +105,16 @@ def _rows(name: str, measured: dict[str, list[_Speed]]) -> list[Result]:
     ]  # fmt: skip
 
 
-def _decode_alone(path: Path, count: int) -> int:
-    import av
+def _decode_alone(path: Path, count: int, *, arrays: bool = False) -> int:
+    """Decode without looking at a pixel; with `arrays`, have them in one array, as PyAV does it."""
 
     def decode() -> int:
-        with av.open(str(path)) as container:
-            stream = container.streams.video[0]
-            stream.thread_type = "AUTO"
-            return sum(1 for _ in container.decode(stream))
+        frames = 0
+        for frame in _frames(path):
+            if arrays:
+                frame.to_ndarray()
+            frames += 1
+        return frames
 
     return _together(decode, count)
 

@@ -8,6 +8,7 @@ from typing import Final
 __all__ = [
     "amount",
     "bytes_text",
+    "counted",
     "ns_text",
     "parse_seconds",
     "parse_size",
@@ -84,3 +85,8 @@ def rate_text(per_second: float) -> str:
 def amount(count: int, word: str) -> str:
     """Return ``"1 frame"``, ``"1,200 frames"``."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def counted(count: int, word: str, none: str) -> str:
+    """Return a caption that says how many there are, or `none` where there are none."""
+    return amount(count, word) if count else none

@@ -1,4 +1,4 @@
-"""Streams, jobs, GPUs and counters as tables."""
+"""Streams, GPUs and counters as tables."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable
 
 from cuframes_nb._api.devices import DeviceInfo
 from cuframes_nb._api.info import StreamInfo
+from cuframes_nb._api.streams import Unanswered
 from cuframes_nb._core.stats import PublisherStats, SubscriberStats
+from cuframes_nb._show.quantities import amount, bytes_text, counted, ns_text, rate_text
+from cuframes_nb._show.tables import Column, Sheet, Table
 from cuframes_nb.color import ColorSpec
-from cuframes_nb.notebook.jobs import JobStatus
-from cuframes_nb.notebook.quantities import bytes_text, ns_text, rate_text, seconds_text
-from cuframes_nb.notebook.tables import Column, Sheet, Table
 
 __all__ = [
     "DeviceTable",
-    "JobTable",
     "StreamTable",
+    "UnansweredTable",
     "color_text",
     "info_sheet",
     "stats_sheet",
@@ -35,7 +35,7 @@ class StreamTable(Table):
     def __init__(self, streams: Iterable[StreamInfo]) -> None:
         self.streams = tuple(streams)
         super().__init__(
-            _counted(len(self.streams), "stream", "no stream is published here"),
+            counted(len(self.streams), "stream", "No stream is published here"),
             [
                 "key", "state", "frames", Column("fps", number=True), "memory",
                 Column("age", number=True), Column("published", number=True),
@@ -66,11 +66,23 @@ def _subscriber_names(info: StreamInfo) -> str:
     return f"{len(info.subscribers)}: {names}" if names else "none"
 
 
+class UnansweredTable(Table):
+    """The sockets that tell of no stream, and why."""
+
+    def __init__(self, sockets: Iterable[Unanswered]) -> None:
+        rows = [[socket.key, socket.state, socket.reason] for socket in sockets]
+        super().__init__(
+            f"{amount(len(rows), 'socket')} without a stream",
+            ["key", "state", "why"],
+            rows,
+        )
+
+
 def stats_sheet(streams: Iterable[StreamInfo]) -> Sheet:
     """Return counters of streams, and who reads them."""
     streams = tuple(streams)
     counters = Table(
-        _counted(len(streams), "stream", "no stream is published here"),
+        counted(len(streams), "stream", "No stream is published here"),
         ["key", *(Column(head, number=True) for head in (
             "published", "dropped", "mean fps", "slots", "slots read", "epoch", "age", "up for",
         ))],
@@ -139,30 +151,6 @@ def stats_table(stats: PublisherStats | SubscriberStats) -> Table:
     )
 
 
-class JobTable(Table):
-    """The jobs of this kernel.
-
-    Attributes
-    ----------
-    statuses
-        The values that the table shows.
-    """
-
-    def __init__(self, statuses: Iterable[JobStatus]) -> None:
-        self.statuses = tuple(statuses)
-        super().__init__(
-            _counted(len(self.statuses), "job", "no job was started in this kernel"),
-            ["name", "kind", "stream", "state", Column("frames", number=True),
-             Column("fps", number=True), Column("errors", number=True),
-             Column("for", number=True), "note"],
-            (
-                [s.name, s.kind, s.key, s.state, f"{s.frames:,}", rate_text(s.fps),
-                 f"{s.errors:,}", seconds_text(s.seconds), s.note]
-                for s in self.statuses
-            ),
-        )  # fmt: skip
-
-
 class DeviceTable(Table):
     """The GPUs that this process sees.
 
@@ -175,7 +163,7 @@ class DeviceTable(Table):
     def __init__(self, devices: Iterable[DeviceInfo]) -> None:
         self.devices = tuple(devices)
         super().__init__(
-            _counted(len(self.devices), "GPU", "no GPU is seen here: frames are in host memory"),
+            counted(len(self.devices), "GPU", "No GPU is seen here: frames are in host memory"),
             [Column("number", number=True), "name", Column("memory", number=True), "compute",
              "can share", "UUID", "PCI bus id"],
             map(_device_row, self.devices),
@@ -202,10 +190,3 @@ def color_text(color: ColorSpec) -> str:
 
 def _with_reason(what: str, reason: str) -> str:
     return f"{what} ({reason})" if reason else what
-
-
-def _counted(count: int, word: str, none: str) -> str:
-    """Return a caption that says how many rows there are, or why there are none."""
-    if not count:
-        return none[0].upper() + none[1:]
-    return f"{count} {word}" + "s" * (count != 1)

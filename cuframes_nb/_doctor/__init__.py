@@ -1,0 +1,1 @@
+"""What this machine can do and why not, tried rather than guessed: ``cuframes-nb doctor``."""

@@ -1,0 +1,89 @@
+"""The encoders and decoders of FFmpeg that PyAV brings: each codes a frame and reads it again."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any, Final
+
+from cuframes_nb._doctor.checks import Check, Status
+from cuframes_nb.errors import UnsupportedError
+from cuframes_nb.sinks._av import import_av
+from cuframes_nb.sinks.codecs import Encoder, candidates, options_for
+
+__all__ = ["look_at_codecs"]
+
+_CODECS: Final = ("h264", "hevc", "av1", "ffv1")
+_SIDE: Final = 256
+"""NVENC refuses frames that are much smaller."""
+
+
+def look_at_codecs() -> Iterator[Check]:
+    """Yield each codec that films can be recorded in."""
+    try:
+        import_av()
+    except UnsupportedError as error:
+        yield Check("films", "PyAV", Status.MISSING, str(error), "pip install 'cuframes-nb[video]'")
+        return
+    for codec in _CODECS:
+        yield _best_of(codec, candidates(codec, on_gpu=False))
+    on_gpu = [encoder for encoder in candidates("auto", on_gpu=True) if encoder.on_gpu]
+    yield _on_gpu(on_gpu)
+
+
+def _best_of(codec: str, encoders: list[Encoder]) -> Check:
+    if not encoders:
+        return Check(
+            "films", codec, Status.MISSING, "this FFmpeg has no encoder for it", "use another codec"
+        )
+    errors = []
+    for encoder in encoders:
+        if error := _error_of(encoder):
+            errors.append(f"{encoder.name}: {error}")
+        else:
+            return Check("films", codec, Status.OK, f"{encoder.name}: a frame coded and decoded")
+    return Check("films", codec, Status.FAILED, "; ".join(errors), "use another codec")
+
+
+def _on_gpu(encoders: list[Encoder]) -> Check:
+    name = "h264 on a GPU"
+    if not encoders:
+        return Check("films", name, Status.MISSING, "this FFmpeg has no NVENC", "")
+    (encoder,) = encoders
+    if error := _error_of(encoder):
+        advice = "nothing, without a GPU that has NVENC: films are coded by the CPU"
+        return Check("films", name, Status.MISSING, f"{encoder.name}: {error}", advice)
+    return Check("films", name, Status.OK, f"{encoder.name}: a frame coded and decoded")
+
+
+def _error_of(encoder: Encoder) -> str:
+    """Return what is wrong with an encoder, or with what reads it again; empty if nothing is."""
+    av = import_av()
+    try:
+        film = _film(av, encoder)
+        with av.open(film) as reader:
+            count = sum(1 for _ in reader.decode(video=0))
+    except (av.error.FFmpegError, ValueError) as error:
+        return getattr(error, "strerror", None) or str(error)
+    return "" if count == 1 else f"one frame was coded, and {count} came back"
+
+
+def _film(av: Any, encoder: Encoder) -> io.BytesIO:
+    """Return a film of one frame."""
+    film = io.BytesIO()
+    with av.open(film, "w", format="matroska") as writer:
+        stream = writer.add_stream(encoder.name, rate=30, options=options_for(encoder, None))
+        stream.width = stream.height = _SIDE
+        stream.pix_fmt = "yuv420p"
+        writer.mux(stream.encode(_grey(av)))
+        writer.mux(stream.encode(None))
+    film.seek(0)
+    return film
+
+
+def _grey(av: Any) -> Any:
+    frame = av.VideoFrame(_SIDE, _SIDE, "yuv420p")
+    for plane in frame.planes:
+        plane.update(bytes([128]) * plane.buffer_size)
+    frame.pts = 0
+    return frame

@@ -1,0 +1,1 @@
+"""Streams, GPUs and counters as people read them: quantities, tables, JSON."""

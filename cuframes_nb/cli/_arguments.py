@@ -1,0 +1,36 @@
+"""What other users see of this process's arguments."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+__all__ = ["hide"]
+
+_ARG_START: Final = 48
+"""Of the fields in /proc/PID/stat, counted from 1: where the arguments begin, proc_pid_stat(5)."""
+
+
+def hide(argument: str) -> None:
+    """Blot out the user and password of a URL among this process's arguments.
+
+    Until then, as always, everybody could read it in ``/proc/PID/cmdline``. Where the arguments
+    cannot be written, they stay.
+    """
+    secret = re.search(r"://([^/@]*)@", argument)
+    if secret is None:
+        return
+    try:
+        arguments = Path("/proc/self/cmdline").read_bytes()
+        begin = arguments.find(argument.encode())
+        if begin < 0:
+            return  # this is not how the program was started
+        # The name in the second field is in brackets, and may have blanks.
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        first = int(fields[_ARG_START - 3]) + begin + len(argument[: secret.start(1)].encode())
+        with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
+            memory.seek(first)
+            memory.write(b"*" * len(secret[1].encode()))
+    except OSError:
+        return

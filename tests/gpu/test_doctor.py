@@ -1,0 +1,28 @@
+"""``cuframes-nb doctor`` where there is a GPU."""
+
+import json
+
+import pytest
+
+import cuframes_nb as cf
+from tests.helpers.commands import ran
+
+pytestmark = [pytest.mark.gpu, pytest.mark.process]
+
+
+def test_each_gpu_is_tried():
+    code, out, err = ran("doctor", "--json")
+    assert (code, err) == (0, "")
+    checks = {check["name"]: check for check in json.loads(out)["checks"]}
+    assert checks["driver"]["status"] == "ok"
+    for device in cf.devices():
+        check = checks[f"GPU {device.ordinal}"]
+        assert check["status"] in {"ok", "warn"}
+        assert device.uuid in check["found"]
+        assert "a frame was published and read" in check["found"]
+
+
+def test_a_gpu_that_is_chosen_and_not_there_is_told():
+    code, out, _ = ran("doctor", "--json", env={"CUFRAMES_DEVICE": "GPU-nonsense"})
+    checks = {check["name"]: check for check in json.loads(out)["checks"]}
+    assert (code, checks["$CUFRAMES_DEVICE"]["status"]) == (0, "failed")
