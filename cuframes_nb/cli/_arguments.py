@@ -13,13 +13,17 @@ _ARG_START: Final = 48
 
 
 def hide(argument: str) -> None:
-    """Blot out the user and password of a URL among this process's arguments.
+    """Blot out the user, password and query of a URL among this process's arguments.
 
     Until then, as always, everybody could read it in ``/proc/PID/cmdline``. Where the arguments
     cannot be written, they stay.
     """
-    secret = re.search(r"://([^/@]*)@", argument)
-    if secret is None:
+    secrets = [
+        (len(argument[: found.start(1)].encode()), len(found[1].encode()))
+        for found in (re.search(r"://(.*)@", argument), re.search(r"://.*\?(.+)", argument))
+        if found
+    ]
+    if not secrets:
         return
     try:
         arguments = Path("/proc/self/cmdline").read_bytes()
@@ -28,9 +32,10 @@ def hide(argument: str) -> None:
             return  # this is not how the program was started
         # The name in the second field is in brackets, and may have blanks.
         fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        first = int(fields[_ARG_START - 3]) + begin + len(argument[: secret.start(1)].encode())
+        first = int(fields[_ARG_START - 3]) + begin
         with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
-            memory.seek(first)
-            memory.write(b"*" * len(secret[1].encode()))
+            for place, length in secrets:
+                memory.seek(first + place)
+                memory.write(b"*" * length)
     except OSError:
         return

@@ -100,6 +100,10 @@ def _add_camera(group: Any) -> None:
         help="without a frame for so long, connect again (default: 10)",
     )  # fmt: skip
     group.add_argument(
+        "--option", type=_option, action="append", default=[], metavar="NAME=VALUE",
+        help="of FFmpeg, for example input_format=mjpeg for a camera at USB; several times",
+    )  # fmt: skip
+    group.add_argument(
         "--no-retry", action="store_true", help="end when the camera goes, rather than try again"
     )
 
@@ -195,23 +199,26 @@ class _Watch:
 def _source(args: argparse.Namespace) -> Source:
     """Return what the arguments name; refuse those that do not belong to it."""
     from cuframes_nb.sources import LiveVideo, Pattern, VideoFile
+    from cuframes_nb.sources._addresses import with_credentials
     from cuframes_nb.sources.opening import is_live_address
 
     where: str = args.source
-    if "@" in where:
-        hide(where)
+    hide(where)
     if where == "pattern":
-        _refuse(args, "a pattern", "loop start stream transport credentials timeout no_retry")
+        _refuse(
+            args, "a pattern", "loop start stream transport credentials timeout no_retry option"
+        )
         width, height = args.size or (1280, 720)
         return Pattern(
             width, height, format=args.format or "nv12", fps=args.fps or 30.0, caption=True
         )
+    if args.credentials:
+        where = with_credentials(where, *_credentials(args.credentials))
     if is_live_address(where):
         _refuse(args, "a camera", "loop fast start format")
         given = _given(args, "stream size fps transport timeout")
-        credentials = args.credentials and _credentials(args.credentials)
-        return LiveVideo(where, retry=not args.no_retry, credentials=credentials, **given)
-    _refuse(args, "a film", "format transport credentials timeout no_retry")
+        return LiveVideo(where, retry=not args.no_retry, options=dict(args.option), **given)
+    _refuse(args, "a film", "format transport timeout no_retry option")
     return VideoFile(
         Path(where).expanduser() if where.startswith("~") else where,
         loop=args.loop,
@@ -227,7 +234,7 @@ def _given(args: argparse.Namespace, names: str) -> dict[str, Any]:
 
 def _refuse(args: argparse.Namespace, what: str, names: str) -> None:
     for name in names.split():
-        if getattr(args, name) not in {None, False}:
+        if getattr(args, name) not in (None, False, []):
             raise InvalidArgumentError(f"--{name.replace('_', '-')} is nothing that {what} has")
 
 
@@ -254,7 +261,9 @@ def _credentials(path: Path) -> tuple[str, str]:
     """Return user and password of a file that nobody else can read."""
     with path.open(encoding="utf-8") as file:
         mode = os.fstat(file.fileno()).st_mode
-        if mode & (stat.S_IRGRP | stat.S_IROTH | stat.S_IWGRP | stat.S_IWOTH):
+        # systemd's are for this service alone, though an ACL makes the mode look otherwise.
+        is_systemds = path.parent == Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nowhere"))
+        if not is_systemds and mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise InvalidArgumentError(
                 f"{path} can be read by others: chmod 600 {path}, and change the password"
             )
@@ -262,6 +271,13 @@ def _credentials(path: Path) -> tuple[str, str]:
     if not (user and colon):
         raise InvalidArgumentError(f"{path} does not begin with a line user:password")
     return user, password
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
 
 
 def _positive(text: str) -> float:

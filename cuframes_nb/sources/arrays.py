@@ -32,24 +32,27 @@ class Arrays(Source):
     ) -> None:
         if fps is not None and not fps > 0:
             raise InvalidArgumentError(f"fps is {fps!r}; it is a positive rate, or None")
-        self._arrays = iter(frames)
-        self._first = next(self._arrays, None)
-        if self._first is None:
+        arrays = iter(frames)
+        first = next((frame for frame in arrays if frame is not None), None)
+        if first is None:
             raise InvalidArgumentError("the iterable yields no frame")
+        self._arrays = itertools.chain([first], arrays)
         self._format = format_
         self._rate = fps
         self.is_live = fps is None
         self.fps, self._color = fps or 0.0, color
-        self._look_at(self._first)
+        self._look_at(first)
 
-    def frames(self) -> Iterator[tuple[int, Any]]:
+    def frames(self) -> Iterator[tuple[int, Any] | None]:
         """Yield each frame with its time."""
-        first, self._first = self._first, None
-        for number, frame in enumerate(itertools.chain([first], self._arrays)):
+        number = 0
+        for frame in self._arrays:
             if frame is None:
-                return  # read already
+                yield None
+                continue
             self._look_at(frame)
             yield (int(number * 1e9 / self._rate) if self._rate else now_ns()), frame
+            number += 1
 
     def write(self, slot: WritableSlot, frame: Any) -> None:
         """Copy a frame into `slot`."""
@@ -77,7 +80,8 @@ def from_iterable(
     frames
         Yields what :meth:`cuframes_nb.Publisher.write` takes, but for planes: arrays of NumPy,
         CuPy or torch, RGB or gray or the rows of all planes; PyAV frames; frames of a subscriber.
-        It is read once, on the thread that plays. A frame of another size starts a new epoch.
+        It is read once, on the thread that plays; a None is passed over, and lets the player stop.
+        A frame of another size starts a new epoch.
     fps
         Frames a second to play at; None to publish each as soon as it is there.
     format

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import logging
 import math
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 from cuframes_nb._api.slot import WritableSlot
 from cuframes_nb.errors import InvalidArgumentError
-from cuframes_nb.sources._addresses import redacted
+from cuframes_nb.sources._addresses import redacted, scheme_of
 from cuframes_nb.sources._decoding import decode, import_av, rate_of, time_ns, video_stream
 from cuframes_nb.sources._picture import Picture
 from cuframes_nb.sources.playing import Source, play
@@ -20,6 +21,9 @@ from cuframes_nb.sources.playing import Source, play
 __all__ = ["VideoFile", "publish_video"]
 
 _log = logging.getLogger("cuframes_nb.sources")
+
+_URL_SECONDS: Final = 10.0
+"""For a server to answer, and to send more of a film."""
 
 _LOOK_BACK_US: Final = (0, 10_000_000, None)
 """How far before the start to look for a key frame, one after the other; None is at the beginning.
@@ -178,8 +182,9 @@ class VideoFile(Source):
         return True
 
     def _open(self) -> Any:
+        timeout = _URL_SECONDS if scheme_of(self._path) else None
         with self._told():
-            container = self._av.open(self._path)
+            container = self._av.open(self._path, timeout=timeout)
         if container.format.name == "tty":  # FFmpeg draws any text
             container.close()
             raise InvalidArgumentError(f"{self._label} cannot be read as video: it is text")
@@ -190,6 +195,9 @@ class VideoFile(Source):
         """Raise FFmpeg's errors as ours. Its own have the URL with its password, so they go."""
         try:
             yield
+        except self._av.error.ExitError:  # PyAV's way to say that its timeout is over
+            text = f"no answer within {_URL_SECONDS:g} s"
+            raise OSError(errno.ETIMEDOUT, text, self._label) from None
         except self._av.error.FFmpegError as error:
             if isinstance(error, OSError):
                 raise OSError(error.errno, error.strerror, self._label) from None

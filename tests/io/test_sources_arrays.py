@@ -1,6 +1,7 @@
 """Sources made of what a program has: arrays, PyAV's frames, another stream's frames."""
 
 import contextlib
+import itertools
 import threading
 
 import av
@@ -117,6 +118,15 @@ def test_it_is_read_once_and_as_it_is_played():
     assert made == [0]
     assert len(list(source.frames())) == 3
     assert list(source.frames()) == []
+
+
+def test_nothing_yet_is_passed_over_and_lets_the_player_stop():
+    source = from_iterable([None, noise(4, 4), None, noise(4, 4)], fps=None)
+    assert [item is None for item in source.frames()] == [False, True, False]
+    asked = []
+    source = from_iterable(itertools.chain([noise(4, 4)], itertools.repeat(None)))
+    with source.publisher("made", memory="host") as publisher:
+        assert play(source, publisher, stop=lambda: asked.append(1) or len(asked) > 5) == 1
 
 
 def test_an_error_in_the_iterable_is_the_players():

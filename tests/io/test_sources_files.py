@@ -2,14 +2,16 @@
 
 import contextlib
 import dataclasses
+import socket
 import threading
+import traceback
 
 import numpy as np
 import pytest
 
 import cuframes_nb as cf
 from cuframes_nb.errors import InvalidArgumentError
-from cuframes_nb.sources import VideoFile, play
+from cuframes_nb.sources import VideoFile, play, video
 
 av = pytest.importorskip("av")
 
@@ -370,6 +372,15 @@ def test_sound_alone_is_no_film(tmp_path):
     path = audio_film(tmp_path / "sound.m4a")
     with pytest.raises(InvalidArgumentError, match=r"sound\.m4a has no video in it"):
         VideoFile(path)
+
+
+def test_a_server_that_does_not_answer_is_given_up(monkeypatch):
+    monkeypatch.setattr(video, "_URL_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://me:s3cret@127.0.0.1:{silent.getsockname()[1]}/film.mp4"
+        with pytest.raises(TimeoutError, match=r"no answer within 0\.3 s") as caught:
+            VideoFile(address)
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_what_cannot_be_opened_is_named(tmp_path):

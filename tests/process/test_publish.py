@@ -148,6 +148,37 @@ def test_a_password_in_an_address_is_blotted_out(film):
         assert "s3cret" not in out + err
 
 
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("rtsp://me:s3c@ret@127.0.0.1:1/a", "rtsp://**********@127.0.0.1:1/a"),
+        ("rtsp://me:s3c/ret@127.0.0.1:1/a", "rtsp://**********@127.0.0.1:1/a"),
+        ("rtsp://127.0.0.1:1/a?token=s3cret", "rtsp://127.0.0.1:1/a?************"),
+        ("rtsp://mé:sécret@127.0.0.1:1/a?b@c", None),
+    ],
+)
+def test_what_is_secret_in_an_address_is_blotted_out(address, shown):
+    with command("cam1", address) as process:
+        line = process.stderr.readline()
+        arguments = arguments_of(process.pid)
+    assert "s3c" not in arguments + line
+    assert "cret" not in arguments + line
+    assert shown is None or shown in arguments.split("\0")
+
+
+def test_a_password_that_systemd_hands_over(film, tmp_path):
+    secrets = tmp_path / "camera"
+    secrets.write_text("me:s3cret\n")
+    secrets.chmod(0o440)
+    env = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    with (
+        RtspServer(film, user="me", password="s3cret") as server,
+        command("cam1", server.url_with(None), "--credentials", secrets, env=env),
+        cf.subscribe("cam1", timeout=SECONDS) as subscriber,
+    ):
+        next_number(subscriber)
+
+
 def test_a_password_in_a_file(film, tmp_path):
     secrets = tmp_path / "camera.txt"
     secrets.write_text("me:s3cret\n")
@@ -225,6 +256,7 @@ def test_waiting_for_a_camera_ends_with_a_signal():
         (["rtsp://127.0.0.1:1/a", "--fast"], "--fast is nothing that a camera has"),
         (["rtsp://127.0.0.1:1/a", "--size", "64x48"], "can be asked of a V4L2 camera only"),
         (["film.mp4", "--transport", "udp"], "--transport is nothing that a film has"),
+        (["film.mp4", "--option", "a=b"], "--option is nothing that a film has"),
         (["pattern", "--ring-size", "1"], "ring_size"),
     ],
 )
@@ -237,7 +269,9 @@ def test_an_error_is_one_line(arguments, told):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("options", [["--size", "64"], ["--fps", "0"], ["--seconds", "nan"]])
+@pytest.mark.parametrize(
+    "options", [["--size", "64"], ["--fps", "0"], ["--seconds", "nan"], ["--option", "a"]]
+)
 def test_a_wrong_value_is_told_with_the_usage(options):
     with command("cam1", "pattern", *options) as process:
         code, _, err = ended(process)
