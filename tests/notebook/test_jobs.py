@@ -322,7 +322,7 @@ def test_jobs_are_found_by_name_before_they_are_by_stream(pub, begin):
 
 
 def test_those_that_do_not_stop_are_named(pub, begin, monkeypatch):
-    monkeypatch.setattr(jobs_module, "_STOP_SECONDS", 0.05)
+    monkeypatch.setattr(jobs_module, "_STOP_SECONDS", 1.0)
     began, go_on = threading.Event(), threading.Event()
     stuck = begin(lambda _frame, _n: (began.set(), go_on.wait(SECONDS)), name="stuck")
     begin(lambda _frame, _n: None, name="quick")
