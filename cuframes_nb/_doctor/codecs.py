@@ -6,9 +6,9 @@ import io
 from collections.abc import Iterator
 from typing import Any, Final
 
+from cuframes_nb._api.pyav import import_av
 from cuframes_nb._doctor.checks import Check, Status
 from cuframes_nb.errors import UnsupportedError
-from cuframes_nb.sinks._av import import_av
 from cuframes_nb.sinks.codecs import Encoder, candidates, options_for
 
 __all__ = ["look_at_codecs"]

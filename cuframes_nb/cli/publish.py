@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cuframes_nb._show import arguments
 from cuframes_nb.cli import _systemd
 from cuframes_nb.cli._arguments import hide
 from cuframes_nb.cli._signals import Interrupts
@@ -67,7 +68,7 @@ def add_parser(commands: Any) -> None:  # argparse's class for it is private
     _add_source(parser.add_argument_group("the video"))
     _add_camera(parser.add_argument_group("cameras"))
     _add_stream(parser.add_argument_group("the stream"))
-    parser.add_argument("--seconds", type=_positive, metavar="S", help="end after so long")
+    parser.add_argument("--seconds", type=arguments.seconds, metavar="S", help="end after so long")
     parser.add_argument("--json", action="store_true", help="print what it came to as JSON")
     parser.set_defaults(run=run)
 
@@ -77,10 +78,14 @@ def _add_source(group: Any) -> None:
     group.add_argument(
         "--fast", action="store_true", help="a film or pattern not in real time, but at full speed"
     )
-    group.add_argument("--start", type=_seconds, metavar="S", help="leave out a film's beginning")
+    group.add_argument(
+        "--start", type=arguments.seconds, metavar="S", help="leave out a film's beginning"
+    )
     group.add_argument("--stream", type=int, metavar="N", help="which video of several, from 0")
-    group.add_argument("--size", type=_size, metavar="WxH", help="size of the frames in pixels")
-    group.add_argument("--fps", type=_positive, metavar="N", help="frames a second")
+    group.add_argument(
+        "--size", type=arguments.size, metavar="WxH", help="size of the frames in pixels"
+    )
+    group.add_argument("--fps", type=arguments.rate, metavar="N", help="frames a second")
     group.add_argument(
         "--format",
         choices=("nv12", "p010", "gray8", "rgb24", "rgba32"),
@@ -96,7 +101,7 @@ def _add_camera(group: Any) -> None:
         "--credentials", type=Path, metavar="FILE", help="has user:password in its first line"
     )
     group.add_argument(
-        "--timeout", type=_positive, metavar="S",
+        "--timeout", type=arguments.seconds, metavar="S",
         help="without a frame for so long, connect again (default: 10)",
     )  # fmt: skip
     group.add_argument(
@@ -278,27 +283,3 @@ def _option(text: str) -> tuple[str, str]:
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name, value
-
-
-def _positive(text: str) -> float:
-    value = _seconds(text)
-    if not value:
-        raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
-    return value
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no such number")
-    return value
-
-
-def _size(text: str) -> tuple[int, int]:
-    width, _, height = text.lower().partition("x")
-    if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 1280x720")
-    return int(width), int(height)

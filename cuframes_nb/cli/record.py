@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cuframes_nb._show import arguments
 from cuframes_nb.cli._signals import Interrupts
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ def add_parser(commands: Any) -> None:  # argparse's class for it is private
     )
     parser.add_argument("stream", metavar="KEY", help="the stream's key or address")
     parser.add_argument("film", type=Path, metavar="FILE", help="ends in .mp4, .mov or .mkv")
-    parser.add_argument("--seconds", type=float, metavar="S", help="end after so long")
-    parser.add_argument("--frames", type=int, metavar="N", help="end after so many frames")
+    parser.add_argument("--seconds", type=arguments.seconds, metavar="S", help="end after so long")
+    parser.add_argument(
+        "--frames", type=arguments.count, metavar="N", help="end after so many frames"
+    )
     parser.add_argument(
         "--codec",
         choices=("auto", "h264", "hevc", "av1", "ffv1"),

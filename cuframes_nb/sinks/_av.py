@@ -1,30 +1,12 @@
-"""PyAV, which brings FFmpeg; not always installed."""
+"""The encoders of the FFmpeg that PyAV brings."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from cuframes_nb.errors import UnsupportedError
+from cuframes_nb._api.pyav import import_av
 
-__all__ = ["encoder_named", "import_av"]
-
-
-def import_av() -> Any:
-    """Return PyAV's module.
-
-    Raises
-    ------
-    UnsupportedError
-        If it cannot be imported.
-    """
-    try:
-        import av
-        import av.error
-    except ImportError as error:
-        raise UnsupportedError(
-            f"recording needs PyAV ({error}): pip install 'cuframes-nb[video]'"
-        ) from error
-    return av
+__all__ = ["encoder_named"]
 
 
 def encoder_named(name: str) -> Any:

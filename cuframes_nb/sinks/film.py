@@ -10,8 +10,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
+from cuframes_nb._api.pyav import import_av
 from cuframes_nb.errors import UnsupportedError
-from cuframes_nb.sinks._av import encoder_named, import_av
+from cuframes_nb.sinks._av import encoder_named
 from cuframes_nb.sinks.codecs import Container, Encoder, candidates, options_for
 from cuframes_nb.sinks.pixels import Painter, Shape, choices, tag
 

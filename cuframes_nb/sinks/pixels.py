@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cuframes_nb import convert
 from cuframes_nb._api.frame import Frame
+from cuframes_nb._api.pyav import import_av
 from cuframes_nb.color import (
     MATRIX_CODES,
     PRIMARIES_CODES,
@@ -19,7 +20,6 @@ from cuframes_nb.color import (
     ColorSpec,
 )
 from cuframes_nb.formats import PixelFormat
-from cuframes_nb.sinks._av import import_av
 
 __all__ = ["Downloads", "Painter", "Shape", "choices", "shape_of", "tag"]
 

@@ -1,39 +1,20 @@
-"""What files and cameras have in common: PyAV, a container's video, its frames and their times."""
+"""What files and cameras have in common: a container's video, its frames and their times."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Generator
-from types import ModuleType
 from typing import Any, Final
 
-from cuframes_nb.errors import InvalidArgumentError, UnsupportedError
+from cuframes_nb._api.pyav import import_av
+from cuframes_nb.errors import InvalidArgumentError
 
-__all__ = ["decode", "frame_ns", "import_av", "rate_of", "time_ns", "video_stream"]
+__all__ = ["decode", "frame_ns", "rate_of", "time_ns", "video_stream"]
 
 _log = logging.getLogger("cuframes_nb.sources")
 
 _RATE: Final = 25.0
 """Frames a second where neither stream nor frames say anything, as FFmpeg takes it."""
-
-
-def import_av() -> ModuleType:
-    """Return PyAV.
-
-    Raises
-    ------
-    UnsupportedError
-        If it cannot be imported.
-    """
-    try:
-        import av
-        import av.error
-    except ImportError as error:
-        raise UnsupportedError(
-            f"decoding video needs PyAV ({error}): pip install 'cuframes-nb[video]'"
-        ) from error
-    module: ModuleType = av
-    return module
 
 
 def video_stream(container: Any, number: int, label: str) -> Any:

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from cuframes_nb._api.publisher import Publisher
+from cuframes_nb._api.pyav import import_av
 from cuframes_nb._api.slot import WritableSlot
 from cuframes_nb._core.clock import now_ns
 from cuframes_nb.errors import AccessDeniedError, ClosedError, InvalidArgumentError
 from cuframes_nb.sources._addresses import redacted, scheme_of, with_credentials
-from cuframes_nb.sources._decoding import decode, frame_ns, import_av, rate_of, video_stream
+from cuframes_nb.sources._decoding import decode, frame_ns, rate_of, video_stream
 from cuframes_nb.sources._picture import Picture
 from cuframes_nb.sources._retrying import Backoff, LiveClock
 from cuframes_nb.sources.playing import Source

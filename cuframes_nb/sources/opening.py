@@ -7,8 +7,8 @@ import os
 import re
 from typing import Any
 
+from cuframes_nb._api.pyav import import_av
 from cuframes_nb.sources._addresses import LIVE_SCHEMES, scheme_of
-from cuframes_nb.sources._decoding import import_av
 from cuframes_nb.sources.live import LiveVideo
 from cuframes_nb.sources.pattern import Pattern
 from cuframes_nb.sources.playing import Source

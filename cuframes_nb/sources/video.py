@@ -11,10 +11,11 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
+from cuframes_nb._api.pyav import import_av
 from cuframes_nb._api.slot import WritableSlot
 from cuframes_nb.errors import InvalidArgumentError
 from cuframes_nb.sources._addresses import redacted, scheme_of
-from cuframes_nb.sources._decoding import decode, import_av, rate_of, time_ns, video_stream
+from cuframes_nb.sources._decoding import decode, rate_of, time_ns, video_stream
 from cuframes_nb.sources._picture import Picture
 from cuframes_nb.sources.playing import Source, play
 

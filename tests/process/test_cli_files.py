@@ -67,7 +67,7 @@ def test_what_goes_wrong_is_one_line(live, tmp_path):
         (("record", "nobody", tmp_path / "a.mp4"), "nobody"),
         (("record", "cam", tmp_path / "a.gif"), ".mkv"),
         (("record", "cam", tmp_path / "none" / "a.mp4"), str(tmp_path / "none" / "a.mp4")),
-        (("record", "cam", tmp_path / "a.mp4", "--seconds", "-1"), "duration"),
+        (("record", "cam", tmp_path / "a.mp4", "--quality", "0"), "quality"),
         (("snapshot", "nobody", tmp_path / "a.png", "--timeout", 0), "nobody"),
         (("snapshot", "cam", tmp_path / "a.gif"), ".png"),
     ]:

@@ -124,7 +124,7 @@ def test_the_benchmark_writes_its_figures(tmp_path):
     figures = json.loads(path.read_text())
     assert {"date", "machine", "versions", "memory", "results"} <= set(figures)
     results = figures["results"]
-    assert set(results) == {"latency", "cost", "attach", "memory", "conversion"}
+    assert set(results) == {"latency", "cost", "attach", "memory", "conversion", "video"}
     assert all(results.values())
     ours = results["latency"][0]
     assert ours["library"] == "cuframes_nb"

@@ -43,7 +43,7 @@ def add_parser(commands: Any) -> None:  # argparse's class for it is private
         help="where the frames are (default: on a GPU if it can share memory, else the host)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE too")
-    parser.add_argument("--quick", action="store_true", help="fewer frames: a rough idea in 20 s")
+    parser.add_argument("--quick", action="store_true", help="fewer frames: a rough idea in 30 s")
     parser.add_argument(
         "--busy",
         action="store_true",

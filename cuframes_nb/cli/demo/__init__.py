@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cuframes_nb._show import arguments
 from cuframes_nb.cli._signals import Interrupts, deaf_children
 from cuframes_nb.cli.demo import lab
 from cuframes_nb.errors import CuframesError, InvalidArgumentError, UnsupportedError
@@ -63,7 +64,10 @@ def add_parser(commands: Any) -> None:  # argparse's class for it is private
         help="film to publish (default: Big Buck Bunny where it is there, else a test pattern)",
     )
     parser.add_argument(
-        "--seconds", type=_seconds, metavar="S", help="end after so long (default: at Ctrl-C)"
+        "--seconds",
+        type=arguments.seconds,
+        metavar="S",
+        help="end after so long (default: at Ctrl-C)",
     )
     parser.add_argument(
         "--memory",
@@ -212,13 +216,3 @@ def _check(out: Path) -> None:
 
 def _ending(status: int) -> str:
     return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
-    return seconds
