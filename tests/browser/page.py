@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import simplejpeg
 from PIL import Image
+from playwright.sync_api import TimeoutError as StillWaiting
 
 STATIC = Path(__file__).parents[2] / "cuframes_nb" / "notebook" / "static"
 
@@ -184,10 +185,17 @@ class Viewer:
         return np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
 
     def wait_painted(self, n):
-        """Wait until the view acknowledged having painted a message."""
-        self.page.wait_for_function(
-            "(n) => said.some((m) => m.t === 'ack' && m.painted >= n)", arg=n
-        )
+        """Wait until the view acknowledged having painted a message.
+
+        What takes long is acknowledged before it is painted, and then not again: so it is asked.
+        """
+        painted = "(n) => said.some((m) => m.t === 'ack' && m.painted >= n)"
+        for _ in range(14):
+            with contextlib.suppress(StillWaiting):
+                return self.page.wait_for_function(painted, arg=n, timeout=2000)
+            self.n += 1
+            self.tell({"t": "frames", "n": self.n, "ack": True, "parts": []})
+        return self.page.wait_for_function(painted, arg=n, timeout=2000)
 
     def show(self, data, **keys):
         """Send a picture and wait until it is painted."""

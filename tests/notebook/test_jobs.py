@@ -344,10 +344,10 @@ def test_an_interpreter_that_ends_stops_its_jobs(runtime_dir):
         "feature = pattern((64, 48), 100)\n"
         "job = PublishJob('p', feature, feature.source.publisher('cam', memory='host'))\n"
         "jobs.add(job)\n"
-        "job.start(lambda s: print(s.name, s.state))\n"
+        "job.start(lambda s: print(f'{s.name} {s.state}\\n', end=''))\n"
         "job = CellJob('c', cf.subscribe('cam'), lambda frame, n: ran.set())\n"
         "jobs.add(job)\n"
-        "job.start(lambda s: print(s.name, s.state))\n"
+        "job.start(lambda s: print(f'{s.name} {s.state}\\n', end=''))\n"
         "assert ran.wait(30)\n"
     )
     run = subprocess.run(
