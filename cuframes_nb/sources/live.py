@@ -279,6 +279,9 @@ class LiveVideo(Source):
                         return
                 except OSError as error:
                     self._error = error
+                except Exception as error:  # noqa: BLE001  a mistake here is the player's to tell
+                    self._error = error
+                    return
                 if self._stopping.is_set() or not self._retry:
                     return
                 if time.monotonic() - began > _STEADY_SECONDS:

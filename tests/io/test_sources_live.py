@@ -11,7 +11,15 @@ import pytest
 
 import cuframes_nb as cf
 from cuframes_nb.errors import AccessDeniedError, ClosedError, InvalidArgumentError
-from cuframes_nb.sources import LiveVideo, VideoFile, from_camera, open_source, play, read_stamp
+from cuframes_nb.sources import (
+    LiveVideo,
+    VideoFile,
+    from_camera,
+    live,
+    open_source,
+    play,
+    read_stamp,
+)
 from cuframes_nb.sources.opening import is_live_address
 from tests.helpers.films import stamped_film, stamped_jpegs
 from tests.helpers.http_camera import HttpCamera
@@ -213,6 +221,18 @@ def test_waiting_for_a_camera_can_be_stopped():
         assert next(source.frames()) is None
     with pytest.raises(ClosedError):
         source.connect(1)
+
+
+def test_a_mistake_while_reading_is_the_players_to_tell(film, monkeypatch):
+    def of(frame):
+        raise KeyError("no such format")
+
+    monkeypatch.setattr(live.Picture, "of", of)
+    with RtspServer(film) as server, LiveVideo(server.url) as source:
+        with pytest.raises(KeyError, match="no such format"):
+            source.connect(20)
+        with pytest.raises(KeyError, match="no such format"):
+            list(source.frames())
 
 
 # --- HTTP -----------------------------------------------------------------------------------------
