@@ -1,4 +1,4 @@
-"""Digits as pixels, for what is burnt into a picture: five by seven cells each. Pure."""
+"""Digits as pixels, for what is burnt into a picture: five by seven cells each."""
 
 from __future__ import annotations
 

@@ -1,10 +1,14 @@
 """Cameras: they come, go and come back, and their stream stays; what is secret is not told."""
 
 import contextlib
+import functools
+import itertools
 import logging
+import socket
 import threading
 import time
 import traceback
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -223,6 +227,28 @@ def test_waiting_for_a_camera_can_be_stopped():
         source.connect(1)
 
 
+def test_frames_that_nobody_takes_are_counted_and_the_newest_stay(film):
+    with RtspServer(film) as server, LiveVideo(server.url) as source:
+        assert source.connect(20)
+        until(lambda: source.skipped >= 10)
+        waiting = [item for item in itertools.islice(source.frames(), 3) if item]
+        assert len(waiting) >= 2
+        assert cf.now_ns() - waiting[0][0] < 5_000_000_000
+
+
+def test_a_connection_that_waits_ends_by_itself():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"rtsp://127.0.0.1:{silent.getsockname()[1]}/cam"
+        source = LiveVideo(address, timeout=3.0)
+        with pytest.raises(TimeoutError, match="no frame within"):
+            source.connect(0.2)
+        source.close()
+        source.close()
+        assert source._thread.is_alive()  # in the middle of FFmpeg, which cannot be called back
+        source._thread.join(20)
+        assert not source._thread.is_alive()
+
+
 def test_a_mistake_while_reading_is_the_players_to_tell(film, monkeypatch):
     def of(frame):
         raise KeyError("no such format")
@@ -279,6 +305,23 @@ def test_an_address_tells_a_film_from_a_camera(film):
     assert not is_live_address("film.mp4")
     assert is_live_address("http://127.0.0.1:1/cam")  # not there now, so nobody knows
     assert open_source("pattern", width=64, height=48).width == 64
+
+
+def test_a_film_at_a_web_server_is_a_film(tmp_path):
+    stamped_film(tmp_path / "film.mkv", frames=5)
+    serve = functools.partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
+        server.daemon_threads = False
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            with open_source(f"http://127.0.0.1:{server.server_port}/film.mkv") as source:
+                assert isinstance(source, VideoFile)
+                numbers = [at_ns for at_ns, _ in source.frames()]
+        finally:
+            server.shutdown()
+            thread.join()
+    assert numbers == [0, 40_000_000, 80_000_000, 120_000_000, 160_000_000]
 
 
 def test_a_camera_at_this_machine_that_is_not_there_is_an_error():

@@ -1,5 +1,6 @@
 """The test pattern: its number, its colours, any format and size."""
 
+import itertools
 from datetime import datetime, time, timedelta
 
 import numpy as np
@@ -60,6 +61,17 @@ def test_it_stops_when_told():
     with pattern.publisher("pattern", memory="host") as publisher:
         answers = iter([False, False, False, True])
         assert play(pattern, publisher, stop=lambda: next(answers)) == 1
+
+
+def test_it_stops_while_it_waits_for_a_strict_subscriber():
+    pattern = Pattern(64, 48, fps=1000)
+    asked = itertools.count()
+    with (
+        pattern.publisher("pattern", memory="host", policy="strict-wait") as publisher,
+        cf.subscribe("pattern", mode="strict"),  # which takes nothing
+    ):
+        published = play(pattern, publisher, fast=True, stop=lambda: next(asked) > 9)
+        assert 1 <= published <= publisher.info.slots
 
 
 def test_a_full_ring_drops_and_goes_on():
