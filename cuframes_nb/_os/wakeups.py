@@ -9,7 +9,9 @@ memory that it serves itself (userfaultfd, FUSE) keeps the pipe locked meanwhile
 
 from __future__ import annotations
 
+import os
 import socket
+import stat
 from typing import Final
 
 from cuframes_nb._os.fds import OwnedFd
@@ -85,8 +87,11 @@ class WakeReceiver:
             If it is no Unix stream socket; it is closed then.
         """
         with fd:
-            sock = socket.socket(fileno=fd.fileno())
-            fd.take()
+            if not stat.S_ISSOCK(os.fstat(fd.fileno()).st_mode):
+                raise OSError("not a Unix stream socket")
+            # Taken first, and so looked at before: with two owners, an interrupt could have the
+            # number closed twice, and the second time it may be somebody else's.
+            sock = socket.socket(fileno=fd.take())
         if (sock.family, sock.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
             sock.close()
             raise OSError("not a Unix stream socket")

@@ -156,3 +156,17 @@ def test_a_forked_child_has_neither_end(pair):
     assert os.waitpid(pid, 0)[1] == 0
     sender.wake()
     assert is_awake(receiver)
+
+
+def test_an_interrupt_while_it_is_taken_over_closes_nothing_twice(monkeypatch):
+    theirs, ours = socket.socketpair()
+    fd = OwnedFd(ours.detach())
+    make = socket.socket
+
+    def interrupted(fileno):
+        make(fileno=fileno).close()  # as it is when nobody has it yet
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(socket, "socket", interrupted)
+    with theirs, pytest.raises(KeyboardInterrupt):
+        WakeReceiver.adopt(fd)
