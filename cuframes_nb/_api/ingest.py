@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from cuframes_nb._api.borrowed import is_torch_cuda, keep_until_read
 from cuframes_nb._api.frame import Frame
 from cuframes_nb._runtime.backend import Backend
 from cuframes_nb._wire.messages import RingDescription
@@ -48,6 +49,9 @@ def copy_into(planes: Sequence[Any], ring: RingDescription, frame: Any, backend:
         _copy_planes(planes, [backend.as_array(plane) for plane in frame], layout, backend)
     else:
         _copy_array(planes, ring, backend.as_array(frame), backend)
+    for array in frame if isinstance(frame, list | tuple) else (frame,):
+        if is_torch_cuda(array):
+            keep_until_read(array)
 
 
 def _copy_planes(

@@ -349,6 +349,11 @@ class Publisher:
             )
 
     @property
+    def device(self) -> str:
+        """Where the slots are: ``"cpu"`` or ``"cuda:N"`` by this process's ordinals."""
+        return self._backend.device
+
+    @property
     def layout(self) -> FrameLayout:
         """Geometry of the frames: planes, offsets, pitches."""
         return self._ring.layout

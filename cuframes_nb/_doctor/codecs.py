@@ -11,7 +11,7 @@ from cuframes_nb._doctor.checks import Check, Status
 from cuframes_nb.errors import UnsupportedError
 from cuframes_nb.sinks.codecs import Encoder, candidates, options_for
 
-__all__ = ["look_at_codecs"]
+__all__ = ["film_of", "look_at_codecs"]
 
 _CODECS: Final = ("h264", "hevc", "av1", "ffv1")
 _SIDE: Final = 256
@@ -60,7 +60,7 @@ def _error_of(encoder: Encoder) -> str:
     """Return what is wrong with an encoder, or with what reads it again; empty if nothing is."""
     av = import_av()
     try:
-        film = _film(av, encoder)
+        film = film_of(encoder)
         with av.open(film) as reader:
             count = sum(1 for _ in reader.decode(video=0))
     except (av.error.FFmpegError, ValueError) as error:
@@ -68,8 +68,9 @@ def _error_of(encoder: Encoder) -> str:
     return "" if count == 1 else f"one frame was coded, and {count} came back"
 
 
-def _film(av: Any, encoder: Encoder) -> io.BytesIO:
-    """Return a film of one frame."""
+def film_of(encoder: Encoder) -> io.BytesIO:
+    """Return a film of one frame, coded by `encoder`."""
+    av = import_av()
     film = io.BytesIO()
     with av.open(film, "w", format="matroska") as writer:
         stream = writer.add_stream(encoder.name, rate=30, options=options_for(encoder, None))

@@ -61,10 +61,13 @@ class Backend(abc.ABC):
         How arenas are shared.
     reason
         Why this kind was chosen, for people.
+    device
+        ``"cpu"`` or ``"cuda:N"`` by this process's ordinals.
     """
 
     kind: MemoryKind
     reason: str
+    device: str
 
     @abc.abstractmethod
     def create_arena(self, nbytes: int) -> Arena:

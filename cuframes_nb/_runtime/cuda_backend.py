@@ -88,6 +88,7 @@ class CudaBackend(Backend):
         from cuframes_nb._views import cuda
 
         self.gpu = gpu
+        self.device = f"cuda:{gpu.ordinal}"
         self.reason = reason
         self._lease_type = stream_leases.StreamLease
         self._releaser = stream_leases.releaser(gpu.ordinal)

@@ -43,6 +43,7 @@ class HostBackend(Backend):
     """Host memory in a sealed memfd."""
 
     kind = MemoryKind.HOST
+    device = "cpu"
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -88,4 +89,5 @@ def _cupy_array(source: Any) -> Any:
     """Return another library's GPU array as CuPy's, so that it can be brought to the host."""
     import cupy
 
-    return cupy.asarray(source)
+    # DLPack first: it has CuPy's stream wait for the producer's, the older protocol need not.
+    return cupy.from_dlpack(source) if hasattr(source, "__dlpack__") else cupy.asarray(source)

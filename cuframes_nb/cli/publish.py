@@ -87,6 +87,11 @@ def _add_source(group: Any) -> None:
     )
     group.add_argument("--fps", type=arguments.rate, metavar="N", help="frames a second")
     group.add_argument(
+        "--decoder",
+        choices=("auto", "gpu", "cpu"),
+        help="what decodes (default: the GPU where frames are in its memory and it can)",
+    )
+    group.add_argument(
         "--format",
         choices=("nv12", "p010", "gray8", "rgb24", "rgba32"),
         help="pixel format of the pattern (default: nv12); video has its own",
@@ -211,7 +216,9 @@ def _source(args: argparse.Namespace) -> Source:
     hide(where)
     if where == "pattern":
         _refuse(
-            args, "a pattern", "loop start stream transport credentials timeout no_retry option"
+            args,
+            "a pattern",
+            "loop start stream decoder transport credentials timeout no_retry option",
         )
         width, height = args.size or (1280, 720)
         return Pattern(
@@ -221,13 +228,13 @@ def _source(args: argparse.Namespace) -> Source:
         where = with_credentials(where, *_credentials(args.credentials))
     if is_live_address(where):
         _refuse(args, "a camera", "loop fast start format")
-        given = _given(args, "stream size fps transport timeout")
+        given = _given(args, "stream size fps transport timeout decoder")
         return LiveVideo(where, retry=not args.no_retry, options=dict(args.option), **given)
     _refuse(args, "a film", "format transport timeout no_retry option")
     return VideoFile(
         Path(where).expanduser() if where.startswith("~") else where,
         loop=args.loop,
-        **_given(args, "start stream size fps"),
+        **_given(args, "start stream size fps decoder"),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PITCH", "ROWS", "draw"]
+__all__ = ["PITCH", "ROWS", "bitmaps", "draw"]
 
 PITCH: Final = 6
 """Columns from one character to the next."""
@@ -32,9 +32,18 @@ def _glyph(rows: str) -> NDArray[np.bool_]:
 
 
 _CELLS: Final = {character: _glyph(rows) for character, rows in _GLYPHS.items()}
+_BITMAPS: Final = {
+    character: sum(1 << at for at, lit in enumerate(cells.flat) if lit)
+    for character, cells in _CELLS.items()
+}
 
 
 def draw(text: str, scale: int) -> NDArray[np.bool_]:
     """Return digits, colons, points and blanks, each cell `scale` pixels wide and high."""
     cells = np.concatenate([_CELLS[character] for character in text], axis=1)
     return cells.repeat(scale, axis=0).repeat(scale, axis=1)
+
+
+def bitmaps(text: str) -> list[int]:
+    """Return each character as a number: a bit a cell, row by row, the upper left one lowest."""
+    return [_BITMAPS[character] for character in text]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cuframes_nb._api.slot import WritableSlot
 from cuframes_nb.color import PRIMARIES_CODES, TRANSFER_CODES, ColorSpec
+from cuframes_nb.sources._nvdec import Nvdec
 from cuframes_nb.sources._planes import Writer, write_as_they_are, write_planar
 
 __all__ = ["Picture", "stream_color"]
@@ -48,16 +49,21 @@ class Picture:
         Quarters that it has to be turned by, anticlockwise.
     color
         What its code values mean, None if the stream does not say.
+    nvdec
+        What decoded it on a GPU, where it still is; None if it is in host memory.
     """
 
     frame: Any
     turns: int
     color: ColorSpec | None
+    nvdec: Nvdec | None = None
 
     @classmethod
-    def of(cls, frame: Any) -> Self:
+    def of(cls, frame: Any, nvdec: Nvdec | None = None) -> Self:
         """Return what a frame says about itself."""
-        return cls(frame, round(frame.rotation / 90) % 4, stream_color(frame))
+        turns = round(frame.rotation / 90) % 4
+        is_there = nvdec is not None and nvdec.has(frame)
+        return cls(frame, turns, stream_color(frame), nvdec if is_there else None)
 
     @property
     def width(self) -> int:
@@ -74,6 +80,8 @@ class Picture:
     @property
     def format(self) -> str:
         """The pixel format of the slot that it goes into."""
+        if self.nvdec is not None:
+            return self.nvdec.format_of(self.frame)
         return _DIRECT[_slot_name(self.frame.format)][0]
 
     def scaled(self, width: int, height: int) -> Self:
@@ -85,6 +93,9 @@ class Picture:
 
     def write(self, slot: WritableSlot) -> None:
         """Copy it into `slot`, once."""
+        if self.nvdec is not None:
+            self.nvdec.copy(slot, self.frame, self.turns)
+            return
         name = _slot_name(self.frame.format)
         frame = self.frame if name == self.frame.format.name else self._as(name)
         _, write = _DIRECT[name]

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from cuframes_nb._api.borrowed import is_torch_cuda, wait_until_made
 from cuframes_nb._api.ingest import AV_NAMES
 from cuframes_nb._api.slot import WritableSlot
 from cuframes_nb._core.clock import now_ns
@@ -36,6 +37,8 @@ class Arrays(Source):
         first = next((frame for frame in arrays if frame is not None), None)
         if first is None:
             raise InvalidArgumentError("the iterable yields no frame")
+        if is_torch_cuda(first):
+            wait_until_made(first)
         self._arrays = itertools.chain([first], arrays)
         self._format = format_
         self._rate = fps
@@ -123,7 +126,9 @@ def from_torch(
     tensors
         Yields tensors of torch, on the CPU or a GPU, ``(channels, height, width)`` or ``(height,
         width, channels)`` with 1 or 3 channels, or ``(height, width)``; uint8, or floating point
-        from 0 to 1, which is clamped. A batch ``(n, 3, height, width)`` is such an iterable.
+        from 0 to 1, which is clamped. A batch ``(n, 3, height, width)`` is such an iterable. On a
+        GPU, a tensor is read behind the work on what is torch's current stream when it is yielded,
+        and work queued there later waits for that.
     fps, format, color
         As for :func:`from_iterable`.
 

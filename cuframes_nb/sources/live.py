@@ -16,9 +16,15 @@ from cuframes_nb._api.publisher import Publisher
 from cuframes_nb._api.pyav import import_av
 from cuframes_nb._api.slot import WritableSlot
 from cuframes_nb._core.clock import now_ns
-from cuframes_nb.errors import AccessDeniedError, ClosedError, InvalidArgumentError
+from cuframes_nb.errors import (
+    AccessDeniedError,
+    ClosedError,
+    InvalidArgumentError,
+    UnsupportedError,
+)
 from cuframes_nb.sources._addresses import redacted, scheme_of, with_credentials
 from cuframes_nb.sources._decoding import decode, frame_ns, rate_of, video_stream
+from cuframes_nb.sources._nvdec import Coded, Nvdec, check_decoder
 from cuframes_nb.sources._picture import Picture
 from cuframes_nb.sources._retrying import Backoff, LiveClock
 from cuframes_nb.sources.playing import Source
@@ -85,6 +91,15 @@ class LiveVideo(Source):
         What a V4L2 camera is asked for; it may give something else.
     options
         Further options of FFmpeg, by name.
+    decoder
+        ``"gpu"``: NVDEC, or an error. ``"cpu"``: FFmpeg's own. ``"auto"``: NVDEC where the frames
+        are published in that GPU's memory and it can decode the video. The camera is connected
+        again for it.
+
+    Attributes
+    ----------
+    decoded_by
+        What decodes, for people.
 
     Raises
     ------
@@ -115,8 +130,10 @@ class LiveVideo(Source):
         size: tuple[int, int] | None = None,
         fps: float | None = None,
         options: Mapping[str, str] | None = None,
+        decoder: str = "auto",
     ) -> None:
         self._av = import_av()
+        check_decoder(decoder)
         if transport not in {"tcp", "udp"}:
             raise InvalidArgumentError(f"transport is {transport!r}; it is 'tcp' or 'udp'")
         if not (math.isfinite(timeout) and timeout > 0):
@@ -137,6 +154,10 @@ class LiveVideo(Source):
         self._error: Exception | None = None
         self._skipped = self._failures = 0
         self._was_up = False
+        self._decoder = decoder
+        self._device: str | None = None  # where to decode, before that was tried
+        self._nvdec: Nvdec | None = None
+        self._is_moving = False
 
     # --- For its player ---------------------------------------------------------------------------
 
@@ -195,6 +216,14 @@ class LiveVideo(Source):
             self.connect(2 * self._timeout)
         return super().publisher(key, **options)
 
+    def prepare(self, publisher: Publisher) -> None:
+        """Decode where the publisher's frames are, if that is possible.
+
+        If it is not, and the decoder was to be ``"gpu"``, `frames` raises `UnsupportedError`.
+        """
+        if self._decoder == "gpu" or (self._decoder == "auto" and publisher.device != "cpu"):
+            self._device = publisher.device
+
     def frames(self) -> Iterator[tuple[int, Picture] | None]:
         """Yield each frame with its ``pts_ns``; None ten times a second while there is none.
 
@@ -222,6 +251,12 @@ class LiveVideo(Source):
     def write(self, slot: WritableSlot, frame: Any) -> None:
         """Copy a decoded frame into `slot`, once."""
         frame.write(slot)
+
+    @property
+    def decoded_by(self) -> str:
+        """What decodes it, for people."""
+        nvdec = self._nvdec
+        return "the CPU" if nvdec is None else nvdec.name
 
     @property
     def skipped(self) -> int:
@@ -282,6 +317,9 @@ class LiveVideo(Source):
                 except Exception as error:  # noqa: BLE001  a mistake here is the player's to tell
                     self._error = error
                     return
+                if self._is_moving:
+                    self._is_moving = False
+                    continue
                 if self._stopping.is_set() or not self._retry:
                     return
                 if time.monotonic() - began > _STEADY_SECONDS:
@@ -300,8 +338,9 @@ class LiveVideo(Source):
 
     def _connection(self, clock: LiveClock) -> None:
         """Open the camera and take its frames until it ends."""
+        open_ = self._av.open if self._nvdec is None else self._nvdec.open
         try:
-            with self._av.open(
+            with open_(
                 self._url,
                 format=self._format,
                 options=self._options,
@@ -341,7 +380,7 @@ class LiveVideo(Source):
         with contextlib.closing(decode(container, stream, self.label)) as frames:
             for frame in frames:
                 arrived = now_ns()
-                if self._stopping.is_set():
+                if self._stopping.is_set() or self._moves(stream, frame):
                     return
                 at_ns = frame_ns(frame) if has_times else None
                 if not fps:
@@ -352,7 +391,23 @@ class LiveVideo(Source):
                 if not self._was_up or self._error is not None:
                     _log.info("%s: frames come", self.label)
                 self._was_up, self._error = True, None
-                self._put(_Taken(clock.map(at_ns, arrived), Picture.of(frame), fps))
+                self._put(_Taken(clock.map(at_ns, arrived), Picture.of(frame, self._nvdec), fps))
+
+    def _moves(self, stream: Any, frame: Any) -> bool:
+        """Return whether to connect again, to decode on the publisher's GPU from then on."""
+        device, self._device = self._device, None
+        try:
+            if device is not None:
+                self._nvdec = Nvdec(device, Coded.of(stream, frame))
+                self._is_moving = True
+            elif self._nvdec is not None:
+                self._nvdec.check(frame)
+        except UnsupportedError as error:
+            self._nvdec = None
+            if self._decoder == "gpu":
+                raise UnsupportedError(f"{self.label} is not decoded on a GPU: {error}") from None
+            _log.info("%s: not decoded on the GPU: %s", self.label, error)
+        return self._is_moving
 
     def _put(self, taken: _Taken) -> None:
         with self._came:

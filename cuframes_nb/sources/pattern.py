@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from types import ModuleType
 from typing import Any, Final
@@ -17,6 +17,7 @@ from cuframes_nb.convert import from_rgb
 from cuframes_nb.errors import InvalidArgumentError
 from cuframes_nb.formats import FrameLayout, PixelFormat
 from cuframes_nb.sources._digits import PITCH, ROWS, draw
+from cuframes_nb.sources._pattern_kernel import Canvas, Moment
 from cuframes_nb.sources.playing import Source
 
 __all__ = ["Pattern", "read_stamp"]
@@ -25,6 +26,9 @@ _BITS: Final = 32
 _LARGEST_CELL: Final = 16
 _STEP: Final = 8
 """Pixels that the box moves from frame to frame."""
+
+_LETTERS: Final = len("00000000 00:00:00.000")
+"""Of a caption, if it has no more frames to count."""
 
 _BARS: Final = (
     (191, 191, 191), (191, 191, 0), (0, 191, 191), (0, 191, 0),
@@ -36,7 +40,7 @@ _BARS: Final = (
 class Pattern(Source):
     """Colour bars, a box that bounces, and the frame's number as a row of black and white cells.
 
-    Drawn with the array module of the publisher: on a GPU nothing but number and time is uploaded.
+    On a GPU, a frame is one kernel on the current stream, and nothing is uploaded for it.
 
     Parameters
     ----------
@@ -76,7 +80,7 @@ class Pattern(Source):
         self._paint = _Paint(format, spec)
         self._bars = self._paint.planes(_bars(width, height, caption=caption))
         self._box = self._paint.planes(np.full((self._side, self._side, 3), 255, np.uint8))
-        self._there: tuple[ModuleType, list[Any], list[Any]] | None = None
+        self._canvases: dict[int, Canvas] = {}
 
     def frames(self) -> Iterator[tuple[int, Any]]:
         """Yield times and numbers."""
@@ -86,42 +90,62 @@ class Pattern(Source):
 
     def write(self, slot: WritableSlot, frame: Any) -> None:
         """Draw the frame of number `frame` into `slot`."""
-        bars, box = self._on(slot.xp)
-        x = _bounce(frame * _STEP, self.width - self._side)
-        y = _bounce(frame * _STEP // 2, self.height - self._side)
+        moment = Moment(
+            frame,
+            _bounce(frame * _STEP, self.width - self._side),
+            _bounce(frame * _STEP // 2, self.height - self._side),
+            _caption(frame) if self._caption else "",
+        )
         planes = slot.planes
-        for plane, bar, patch in zip(planes, bars, box, strict=True):
-            plane[...] = bar
-            scale = -(-self.height // plane.shape[0])
-            top, left = y // scale, x // scale
-            target = plane[top : top + patch.shape[0], left : left + patch.shape[1]]
-            target[...] = patch[: target.shape[0], : target.shape[1]]
-        stamp = self._paint.stamp(frame, self.width, self.height)
-        planes[0][: stamp.shape[0], : stamp.shape[1]] = slot.xp.asarray(stamp)
-        if self._caption:
-            top = stamp.shape[0] + stamp.shape[0] % 2
-            room = planes[0][top:]
-            text = self._paint.text(_caption(frame), _scale(self.width))[
-                : room.shape[0], : self.width
-            ]
-            room[: text.shape[0], : text.shape[1]] = slot.xp.asarray(text)
+        if slot.xp is np:
+            self._draw(planes, moment)
+        else:
+            self._canvas(slot.xp, planes[0].device).draw(planes, moment)
 
-    def _on(self, xp: ModuleType) -> tuple[list[Any], list[Any]]:
-        """Return bars and box on the memory of `xp`."""
-        if self._there is None or self._there[0] is not xp:
-            bars = [xp.asarray(plane) for plane in self._bars]
-            self._there = (xp, bars, [xp.asarray(plane) for plane in self._box])
-        return self._there[1:]
+    def _draw(self, planes: Sequence[NDArray[Any]], moment: Moment) -> None:
+        """Draw in host memory."""
+        for halved, (plane, bars) in enumerate(zip(planes, self._bars, strict=True)):
+            plane[...] = bars
+            box = self._box[halved]
+            top, left = moment.top >> halved, moment.left >> halved
+            target = plane[top : top + box.shape[0], left : left + box.shape[1]]
+            target[...] = box[: target.shape[0], : target.shape[1]]
+        stamp = self._paint.stamp(moment.number, self.width, self.height)
+        planes[0][: stamp.shape[0], : stamp.shape[1]] = stamp
+        if moment.caption:
+            room = planes[0][_below_stamp(self.width, self.height) :]
+            text = self._paint.text(moment.caption, _scale(self.width))
+            text = text[: room.shape[0], : self.width]
+            room[: text.shape[0], : text.shape[1]] = text
+
+    def _canvas(self, xp: ModuleType, device: Any) -> Canvas:
+        """Return what draws on a GPU, made by the first frame there."""
+        if device.id not in self._canvases:
+            bits, cell = _cells(self.width, self.height)
+            white = [box[0, 0, ...] for box in self._box]
+            self._canvases[device.id] = Canvas(
+                xp, device, self._bars, white=white, black=self._paint.black,
+                bits=bits, cell=cell, below=_below_stamp(self.width, self.height),
+                scale=_scale(self.width), side=self._side,
+            )  # fmt: skip
+        return self._canvases[device.id]
 
 
 class _Paint:
-    """RGB in the planes of one format and colour."""
+    """RGB in the planes of one format and colour.
+
+    Attributes
+    ----------
+    black, white
+        A pixel of the first plane.
+    """
 
     def __init__(self, format_: str, color: ColorSpec) -> None:
         self._format = format_
         self._color = color
-        black, white = (self.planes(np.full((2, 2, 3), level, np.uint8))[0] for level in (0, 255))
-        self._levels = (black[0, 0], white[0, 0])
+        self.black, self.white = (
+            self.planes(np.full((2, 2, 3), level, np.uint8))[0][0, 0, ...] for level in (0, 255)
+        )
 
     def planes(self, rgb: NDArray[np.uint8]) -> list[NDArray[Any]]:
         layout = FrameLayout.make(self._format, rgb.shape[1], rgb.shape[0])
@@ -132,16 +156,16 @@ class _Paint:
     def stamp(self, number: int, width: int, height: int) -> NDArray[Any]:
         """Return the cells that say `number`, lowest bit first, as pixels of the first plane."""
         bits, cell = _cells(width, height)
-        black, white = self._levels
-        row = np.stack([white if number >> bit & 1 else black for bit in range(bits)])
-        return row[None].repeat(cell, axis=0).repeat(cell, axis=1)
+        lit = np.array([[number >> bit & 1 for bit in range(bits)]], bool)
+        return self._cells(lit).repeat(cell, axis=0).repeat(cell, axis=1)
 
     def text(self, text: str, scale: int) -> NDArray[Any]:
         """Return digits as pixels of the first plane, white on black."""
-        black, white = self._levels
-        cells = draw(text, scale)
-        pixels: NDArray[Any] = np.where(cells[..., None] if np.ndim(white) else cells, white, black)
-        return pixels
+        return self._cells(draw(text, scale))
+
+    def _cells(self, lit: NDArray[np.bool_]) -> NDArray[Any]:
+        lit = lit.reshape(*lit.shape, *(1,) * self.black.ndim)
+        return np.where(lit, self.white, self.black)
 
 
 def read_stamp(plane: Any) -> int:
@@ -169,17 +193,22 @@ def _cells(width: int, height: int) -> tuple[int, int]:
     return min(_BITS, width), max(1, min(_LARGEST_CELL, width // _BITS, height))
 
 
+def _below_stamp(width: int, height: int) -> int:
+    """Return how many rows there are above the caption; an even number."""
+    _, cell = _cells(width, height)
+    return cell + cell % 2
+
+
 def _bars(width: int, height: int, *, caption: bool) -> NDArray[np.uint8]:
     """Return the background as RGB; neutral under what is drawn in luma alone."""
     columns = np.arange(width) * len(_BARS) // width
     rgb = np.broadcast_to(np.array(_BARS, np.uint8)[columns], (height, width, 3)).copy()
     bits, cell = _cells(width, height)
-    top = cell + cell % 2
+    top = _below_stamp(width, height)
     rgb[:top, : bits * cell + 1] = 0
     if caption:
-        rgb[
-            top : top + ROWS * _scale(width) + 1, : len(_caption(0)) * PITCH * _scale(width) + 1
-        ] = 0
+        scale = _scale(width)
+        rgb[top : top + ROWS * scale + 1, : _LETTERS * PITCH * scale + 1] = 0
     return rgb
 
 
@@ -189,7 +218,7 @@ def _caption(number: int) -> str:
 
 def _scale(width: int) -> int:
     """Return how many pixels wide a cell of a digit is: the caption takes a third of the width."""
-    return max(1, width // (3 * PITCH * len(_caption(0))))
+    return max(1, width // (3 * PITCH * _LETTERS))
 
 
 def _bounce(way: int, room: int) -> int:

@@ -63,6 +63,12 @@ class Source(abc.ABC):
     def write(self, slot: WritableSlot, frame: Any) -> None:
         """Write `frame`, the last that `frames` yielded, into `slot`."""
 
+    def prepare(self, publisher: Publisher) -> None:  # noqa: B027  most are
+        """Be told where the frames will go, before the first of them.
+
+        A source that can make its frames where the publisher's memory is does so from now on.
+        """
+
     def close(self) -> None:  # noqa: B027  most have nothing to let go of
         """Let go of what it holds, once."""
 
@@ -147,6 +153,7 @@ def play(
     """
     published = 0
     pace = Pace()
+    source.prepare(publisher)
     frames = source.frames()
     try:
         for item in frames:

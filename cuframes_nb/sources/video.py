@@ -11,11 +11,14 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
+from cuframes_nb._api.publisher import Publisher
 from cuframes_nb._api.pyav import import_av
 from cuframes_nb._api.slot import WritableSlot
-from cuframes_nb.errors import InvalidArgumentError
+from cuframes_nb.errors import CuframesError, InvalidArgumentError, UnsupportedError
 from cuframes_nb.sources._addresses import redacted, scheme_of
+from cuframes_nb.sources._ahead import Ahead
 from cuframes_nb.sources._decoding import decode, rate_of, time_ns, video_stream
+from cuframes_nb.sources._nvdec import Coded, Nvdec, check_decoder
 from cuframes_nb.sources._picture import Picture
 from cuframes_nb.sources.playing import Source, play
 
@@ -31,12 +34,17 @@ _LOOK_BACK_US: Final = (0, 10_000_000, None)
 
 Most containers find it by themselves, MPEG-TS does not."""
 
+_AHEAD_NS: Final = 1_000_000_000
+"""So long before its end, a film that loops is opened again."""
+
 
 class VideoFile(Source):
     """A video file, or a film at a URL, as a source of frames.
 
-    4:2:0 frames of 8 and 10 bits go from the decoder's memory into the slot in one pass; on a GPU
-    each plane is uploaded by one copy. Other formats are converted by FFmpeg first. A film that was
+    Where the publisher's frames are on a GPU that can decode the film, it does: each plane goes
+    from the decoder's surface into the slot by one copy on the device. Else the CPU decodes. 4:2:0
+    frames of 8 and 10 bits go from the decoder's memory into the slot in one pass, up to a GPU by
+    one copy a plane. Other formats are converted by FFmpeg first. A film that was
     shot upright and says so comes out upright. Packets that cannot be decoded are left out and
     logged.
 
@@ -54,6 +62,15 @@ class VideoFile(Source):
         Width and height in pixels to scale to; None for the film's.
     fps
         Frames a second to play at; None for the film's own times.
+    decoder
+        ``"gpu"``: NVDEC, or an error from `prepare`. ``"cpu"``: FFmpeg's own. ``"auto"``: NVDEC
+        where the frames are published in that GPU's memory, it can decode the film, and no `size`
+        is asked for.
+
+    Attributes
+    ----------
+    decoded_by
+        What decodes, for people.
 
     Raises
     ------
@@ -74,8 +91,10 @@ class VideoFile(Source):
         stream: int = 0,
         size: tuple[int, int] | None = None,
         fps: float | None = None,
+        decoder: str = "auto",
     ) -> None:
         self._av = import_av()
+        check_decoder(decoder)
         if not (math.isfinite(start) and start >= 0):
             raise InvalidArgumentError(f"start is {start!r}; it is seconds from the beginning")
         if fps is not None and not fps > 0:
@@ -84,19 +103,42 @@ class VideoFile(Source):
         self._label = redacted(self._path)
         self._loop, self._start, self._stream = loop, start, stream
         self._size, self._rate = size, fps
-        pictures = self._one_pass()
-        first = next(pictures, None)
-        if first is None:
-            after = f" after {start:g} s" if start else ""
-            raise InvalidArgumentError(f"{self._label} holds no frame of video{after}")
-        self._look_at(first[1])
-        # Kept for the first pass: opening a film takes as long as decoding many frames of it.
-        self._begun: Iterator[tuple[int, Picture]] | None = itertools.chain([first], pictures)
+        self._decoder = decoder
+        self._nvdec: Nvdec | None = None
+        self._coded: Coded | None = None
+        self._begun: Iterator[tuple[int, Picture]] | None = None
+        self._length_ns = 0
+        self._begin()
 
     @property
     def path(self) -> str:
         """What was opened."""
         return self._path
+
+    @property
+    def decoded_by(self) -> str:
+        """What decodes it, for people."""
+        return "the CPU" if self._nvdec is None else self._nvdec.name
+
+    def prepare(self, publisher: Publisher) -> None:
+        """Decode where the publisher's frames are, if that is possible.
+
+        Raises
+        ------
+        UnsupportedError
+            If it is not, and the decoder was to be ``"gpu"``.
+        """
+        if self._decoder == "cpu" or (self._decoder == "auto" and publisher.device == "cpu"):
+            self._decode_by(None)
+            return
+        try:
+            self._decode_by(self._nvdec_for(publisher))
+        except (OSError, CuframesError) as error:
+            self._decode_by(None)
+            if self._decoder == "gpu":
+                raise UnsupportedError(f"{self._label} is not decoded on a GPU: {error}") from None
+            _log.info("%s: not decoded on the GPU: %s", self._label, error)
+        _log.info("%s: decoded by %s", self._label, self.decoded_by)
 
     def frames(self) -> Iterator[tuple[int, Picture]]:
         """Yield each frame with its time in nanoseconds from the first.
@@ -107,14 +149,18 @@ class VideoFile(Source):
         while True:
             end = offset
             begun, self._begun = self._begun, None
-            for at_ns, picture in begun or self._one_pass():
-                self._look_at(picture)
-                due = offset + at_ns if self._rate is None else int(number * 1e9 / self._rate)
-                yield due, picture
-                end = offset + at_ns + self._duration_ns(picture.frame)
-                number += 1
-            if not self._loop or end == offset:
-                return
+            with Ahead(self._one_pass) as following:
+                for at_ns, picture in begun or self._one_pass():
+                    self._look_at(picture)
+                    due = offset + at_ns if self._rate is None else int(number * 1e9 / self._rate)
+                    yield due, picture
+                    end = offset + at_ns + self._duration_ns(picture.frame)
+                    number += 1
+                    if self._loop and 0 < self._length_ns < end - offset + _AHEAD_NS:
+                        following.begin()
+                if not self._loop or end == offset:
+                    return
+                self._begun = following.take()
             offset = end
             _log.debug("%s: again from the start", self._label)
 
@@ -125,6 +171,37 @@ class VideoFile(Source):
     def write(self, slot: WritableSlot, frame: Any) -> None:
         """Copy a decoded frame into `slot`, once."""
         frame.write(slot)
+
+    def _nvdec_for(self, publisher: Publisher) -> Nvdec:
+        if self._size is not None:
+            raise UnsupportedError("a size is asked for, and NVDEC's frames are not scaled")
+        if self._coded is None:
+            raise UnsupportedError("nothing of it was decoded yet")
+        return Nvdec(publisher.device, self._coded)
+
+    def _decode_by(self, nvdec: Nvdec | None) -> None:
+        """Have the frames to come decoded by the CPU or on a GPU, of which the first is tried."""
+        if nvdec is self._nvdec:
+            return
+        self._nvdec = nvdec
+        first = self._begin()
+        if nvdec is not None:
+            nvdec.check(first.frame)
+
+    def _begin(self) -> Picture:
+        """Begin the next pass; return its first frame, which tells what they are.
+
+        The pass is kept: opening a film takes as long as decoding many frames of it.
+        """
+        self.close()
+        pictures = self._one_pass()
+        first = next(pictures, None)
+        if first is None:
+            after = f" after {self._start:g} s" if self._start else ""
+            raise InvalidArgumentError(f"{self._label} holds no frame of video{after}")
+        self._look_at(first[1])
+        self._begun = itertools.chain([first], pictures)
+        return first[1]
 
     def _one_pass(self) -> Generator[tuple[int, Picture]]:
         """Yield the frames of one pass with their times from the first, which never go back."""
@@ -137,7 +214,7 @@ class VideoFile(Source):
                 due = before + step
                 origin = at_ns - due
             before, step = due, self._duration_ns(frame)
-            picture = Picture.of(frame)
+            picture = Picture.of(frame, self._nvdec)
             yield due, picture.scaled(*self._size) if self._size else picture
 
     def _from_start(self) -> Generator[tuple[int, Any]]:
@@ -162,16 +239,22 @@ class VideoFile(Source):
         """
         with self._open() as container, self._told():
             stream = video_stream(container, self._stream, self._label)
-            stream.thread_type = "AUTO"
+            if self._nvdec is None:
+                stream.thread_type = "AUTO"
+            else:
+                self._nvdec.set_up(stream)
             own = rate_of(stream)
             self.fps = self._rate or own
             origin_us = container.start_time or 0
+            self._length_ns = (container.duration or 0) * 1000 - int(self._start * 1e9)
             begin_us = origin_us + int(self._start * 1e6)
             if back_us is not None and not self._seek(
                 container, max(origin_us, begin_us - back_us)
             ):
                 return
             for number, frame in enumerate(decode(container, stream, self._label)):
+                if number == 0 and self._nvdec is None:
+                    self._coded = Coded.of(stream, frame)
                 yield time_ns(frame, number, own) - origin_us * 1000, frame
 
     def _seek(self, container: Any, at_us: int) -> bool:
@@ -184,8 +267,9 @@ class VideoFile(Source):
 
     def _open(self) -> Any:
         timeout = _URL_SECONDS if scheme_of(self._path) else None
+        open_ = self._av.open if self._nvdec is None else self._nvdec.open
         with self._told():
-            container = self._av.open(self._path, timeout=timeout)
+            container = open_(self._path, timeout=timeout)
         if container.format.name == "tty":  # FFmpeg draws any text
             container.close()
             raise InvalidArgumentError(f"{self._label} cannot be read as video: it is text")

@@ -1,5 +1,6 @@
 """``cuframes-nb doctor`` where there is a GPU."""
 
+import ctypes
 import json
 
 import pytest
@@ -26,3 +27,25 @@ def test_a_gpu_that_is_chosen_and_not_there_is_told():
     code, out, _ = ran("doctor", "--json", env={"CUFRAMES_DEVICE": "GPU-nonsense"})
     checks = {check["name"]: check for check in json.loads(out)["checks"]}
     assert (code, checks["$CUFRAMES_DEVICE"]["status"]) == (0, "failed")
+
+
+def has_nvdec():
+    """Return whether the driver's library for NVDEC is here; a GPU without NVDEC has no tests."""
+    try:
+        library = ctypes.CDLL("libnvcuvid.so.1")
+    except OSError:
+        return False
+    return hasattr(library, "cuvidCreateDecoder")
+
+
+def test_a_film_is_decoded_on_a_gpu_that_can():
+    _, out, _ = ran("doctor", "--json")
+    checks = {check["name"]: check for check in json.loads(out)["checks"]}
+    check = checks["decoding on a GPU"]
+    if has_nvdec():
+        assert check["status"] == "ok", check
+        assert check["found"].startswith("h264, hevc")
+        assert check["found"].count("a frame decoded by NVDEC") == 1
+    else:
+        assert check["status"] == "missing"
+        assert "NVIDIA_DRIVER_CAPABILITIES" in check["advice"]

@@ -250,7 +250,7 @@ def test_a_connection_that_waits_ends_by_itself():
 
 
 def test_a_mistake_while_reading_is_the_players_to_tell(film, monkeypatch):
-    def of(frame):
+    def of(frame, nvdec):
         raise KeyError("no such format")
 
     monkeypatch.setattr(live.Picture, "of", of)

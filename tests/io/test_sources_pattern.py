@@ -1,30 +1,36 @@
 """The test pattern: its number, its colours, any format and size."""
 
 import itertools
+import os
 from datetime import datetime, time, timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import cuframes_nb as cf
 from cuframes_nb.errors import InvalidArgumentError
-from cuframes_nb.sources import Pattern, play, read_stamp
-from cuframes_nb.sources._digits import draw
+from cuframes_nb.sources import Pattern, pattern, play, read_stamp
+from cuframes_nb.sources._digits import ROWS, bitmaps, draw
+from cuframes_nb.sources._pattern_kernel import LONGEST
+from tests.helpers.pattern_kernel import COMPILER, as_on_gpu, fake_cupy, rooms_and_planes
+
+FORMATS = ["nv12", "p010", "gray8", "rgb24", "rgba32"]
 
 
-def shown(pattern, number):
+def shown(source, number):
     """Return one frame of the pattern as a subscriber gets it."""
     with (
-        pattern.publisher("pattern", memory="host") as publisher,
+        source.publisher("pattern", memory="host") as publisher,
         cf.subscribe("pattern") as subscriber,
     ):
         with publisher.acquire() as slot:
-            pattern.write(slot, number)
+            source.write(slot, number)
         with subscriber.next(timeout=5) as frame:
             return frame.copy()
 
 
-@pytest.mark.parametrize("format_", ["nv12", "p010", "gray8", "rgb24", "rgba32"])
+@pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (321, 243), (33, 9), (2, 2), (1, 1)])
 def test_the_number_is_in_the_frame(format_, width, height):
     frame = shown(Pattern(width, height, format=format_), 0xC0FFEE05)
@@ -44,41 +50,50 @@ def test_the_bars_have_their_colours():
 
 
 def test_the_box_moves():
-    pattern = Pattern(320, 240)
-    a, b = (shown(pattern, number).y.astype(int) for number in (3, 9))
+    source = Pattern(320, 240)
+    a, b = (shown(source, number).y.astype(int) for number in (3, 9))
     assert np.abs(a[32:] - b[32:]).max() > 100
 
 
+def test_the_box_is_white_all_over():
+    # Its chroma lies below its luma, in a frame of one row, too.
+    for height in (1, 2, 3, 240):
+        frame = shown(Pattern(321, height), 9)
+        lit = frame.y[0::2, 0::2] == 235
+        assert lit.any()
+        assert (frame.uv[lit] == 128).all()
+
+
 def test_it_plays_as_many_frames_as_asked():
-    pattern = Pattern(64, 48, fps=1000, frames=5)
-    with pattern.publisher("pattern", memory="host") as publisher:
-        assert play(pattern, publisher) == 5
+    source = Pattern(64, 48, fps=1000, frames=5)
+    with source.publisher("pattern", memory="host") as publisher:
+        assert play(source, publisher) == 5
         assert publisher.stats.published == 5
 
 
 def test_it_stops_when_told():
-    pattern = Pattern(64, 48, fps=0.1)
-    with pattern.publisher("pattern", memory="host") as publisher:
+    source = Pattern(64, 48, fps=0.1)
+    with source.publisher("pattern", memory="host") as publisher:
         answers = iter([False, False, False, True])
-        assert play(pattern, publisher, stop=lambda: next(answers)) == 1
+        assert play(source, publisher, stop=lambda: next(answers)) == 1
 
 
 def test_it_stops_while_it_waits_for_a_strict_subscriber():
-    pattern = Pattern(64, 48, fps=1000)
+    source = Pattern(64, 48, fps=1000)
     asked = itertools.count()
     with (
-        pattern.publisher("pattern", memory="host", policy="strict-wait") as publisher,
+        source.publisher("pattern", memory="host", policy="strict-wait") as publisher,
         cf.subscribe("pattern", mode="strict"),  # which takes nothing
     ):
-        published = play(pattern, publisher, fast=True, stop=lambda: next(asked) > 9)
+        published = play(source, publisher, fast=True, stop=lambda: next(asked) > 9)
         assert 1 <= published <= publisher.info.slots
 
 
 def test_a_full_ring_drops_and_goes_on():
-    pattern = Pattern(64, 48, fps=1000, frames=5)
-    with pattern.publisher("pattern", memory="host", ring_size=2) as publisher:
+    source = Pattern(64, 48, fps=1000, frames=5)
+    with source.publisher("pattern", memory="host", ring_size=2) as publisher:
         held = [publisher.acquire(), publisher.acquire()]
-        assert play(pattern, publisher, fast=True) == 0
+        assert play(source, publisher, fast=True) == 0
         assert publisher.stats.dropped == 5
         del held
 
@@ -88,7 +103,7 @@ def test_a_rate_of_zero_is_refused():
         Pattern(fps=0)
 
 
-@pytest.mark.parametrize("format_", ["nv12", "p010", "gray8", "rgb24", "rgba32"])
+@pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (321, 43), (33, 9), (1, 1)])
 def test_a_caption_leaves_the_number_as_it_is(format_, width, height):
     frame = shown(Pattern(width, height, format=format_, caption=True), 77)
@@ -112,3 +127,59 @@ def test_a_caption_says_number_and_time():
     assert number == "00001234"
     said = datetime.combine(started, time.fromisoformat(clock))
     assert started - timedelta(milliseconds=1) <= said <= ended or ended.date() != started.date()
+
+
+# --- On a GPU -------------------------------------------------------------------------------------
+
+
+def drawn(source, number, padding, xp):
+    """Return all bytes of the rooms that planes lie in, after a frame was drawn."""
+    rooms, planes = rooms_and_planes(source, padding)
+    if xp is not np:
+        planes = [as_on_gpu(plane) for plane in planes]
+    source.write(SimpleNamespace(planes=planes, xp=xp), number)
+    return rooms
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Return what passes for CuPy, and have the clock stand still."""
+    if COMPILER is None:
+        assert not os.environ.get("CI"), "the kernel is tested with g++, which is not here"
+        pytest.skip("the kernel is tested with g++, which is not here")
+    monkeypatch.setattr(pattern, "_caption", lambda number: f"{number:08d} 12:34:56.789")
+    return fake_cupy()
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [(1280, 720), (177, 145), (640, 31), (33, 21), (33, 1), (16, 2), (2, 300), (1, 1)],
+)
+@pytest.mark.parametrize("caption", [False, True])
+def test_the_kernel_draws_the_same_bytes(format_, width, height, caption, compiled):
+    source = Pattern(width, height, format=format_, caption=caption)
+    for number, padding in ((0, 0), (77, 6), (0x1_C0FF_EE05, 130)):
+        expected = drawn(source, number, padding, np)
+        found = drawn(source, number, padding, compiled)
+        for there, here in zip(found, expected, strict=True):
+            assert (there == here).all(), f"{(there != here).sum()} bytes of frame {number} differ"
+
+
+def test_colours_are_drawn_as_asked_for(compiled):
+    source = Pattern(177, 145, color=cf.ColorSpec("bt2020", "full"), caption=True)
+    expected, found = (drawn(source, 5, 0, xp)[0] for xp in (np, compiled))
+    assert (found == expected).all()
+    assert found.max() == 255
+
+
+def test_a_character_is_a_number():
+    for character in "0123456789:. ":
+        (number,) = bitmaps(character)
+        cells = [number >> at & 1 for at in range(draw(character, 1).size)]
+        assert (np.reshape(cells, (ROWS, -1)) == draw(character, 1)).all()
+        assert not number >> len(cells)
+
+
+def test_there_is_room_for_the_captions_of_a_billion_years():
+    assert len(pattern._caption(10**18)) <= LONGEST

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -205,3 +206,41 @@ def test_pace_keeps_its_schedule_and_goes_on_after_a_stop():
     assert pace.due_ns(40, 170) == 140  # late, and the schedule stays
     assert pace.due_ns(80, 5 * SECOND) == 5 * SECOND  # the process was stopped
     assert pace.due_ns(120, 5 * SECOND) == 5 * SECOND + 40
+
+
+@needs_film
+def test_the_next_pass_is_begun_before_the_end_of_this_one(monkeypatch):
+    begun = []
+    monkeypatch.setattr(VideoFile, "_open", _counting(begun, VideoFile._open))
+    with contextlib.closing(VideoFile(FILM, loop=True).frames()) as frames:
+        for number, _ in enumerate(itertools.islice(frames, 140)):
+            if number == 100:  # of 132, 25 a second
+                assert len(begun) == 1
+            if number == 131:
+                _until(lambda: len(begun) == 2)
+    assert len(begun) == 2
+    assert not any(thread.name == "cuframes-film" for thread in threading.enumerate())
+
+
+def test_a_film_that_goes_away_while_it_loops_is_told(tmp_path):
+    path = tmp_path / "a.mp4"
+    path.write_bytes(make_film(tmp_path / "b.mp4", [(64, 48)]).read_bytes())
+    film = VideoFile(path, loop=True)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        list(film.frames())
+
+
+def _counting(calls, method):
+    def count(self):
+        calls.append(self)
+        return method(self)
+
+    return count
+
+
+def _until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -7,14 +7,16 @@ import stat
 import sys
 import tempfile
 import time
+import types
 from pathlib import Path
 
 import pytest
 
-from cuframes_nb._doctor import codecs, sharing, system
+from cuframes_nb._doctor import codecs, decoding, sharing, system
 from cuframes_nb._doctor.apart import apart
 from cuframes_nb._doctor.checks import Check, Status, Trial, outcomes
 from cuframes_nb._doctor.examination import TRIALS, examine
+from cuframes_nb.errors import DeviceError
 from tests.helpers.commands import in_terminal, ran
 
 pytestmark = pytest.mark.process
@@ -66,6 +68,7 @@ def test_all_is_well_here_and_nothing_stays(runtime_dir):
         assert status[name] == "ok"
     for name in ("numpy", "av", "ffv1", "h264"):
         assert status[name] == "ok"
+    assert status["decoding on a GPU"] in {"ok", "missing"}
     assert all(c["advice"] for c in found["checks"] if c["status"] == "failed")
     assert list(runtime_dir.iterdir()) == []
     assert left() == before
@@ -217,3 +220,122 @@ def test_without_pyav_there_are_no_films(monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     check = only(codecs.look_at_codecs)
     assert (check.status, check.advice) == (Status.MISSING, "pip install 'cuframes-nb[video]'")
+
+
+# --- Decoding on a GPU ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nvdec(monkeypatch):
+    """Have a GPU whose NVDEC does with each film what `decode` says; it can be changed."""
+
+    def decoded(film, accel):
+        assert accel == "accel"
+        assert film.getbuffer().nbytes > 100
+        return fake.decode()
+
+    def device_count():
+        if fake.no_gpu:
+            raise DeviceError(fake.no_gpu)
+        return 1
+
+    fake = types.SimpleNamespace(
+        decode=lambda: [("cuda", "nv12")], no_gpu="", load=lambda name: name
+    )
+    monkeypatch.setattr(decoding, "_accelerator", lambda: "accel")
+    monkeypatch.setattr(decoding, "_decoded", decoded)
+    monkeypatch.setattr("cuframes_nb._cuda.devices.device_count", device_count)
+    monkeypatch.setattr(decoding.ctypes, "CDLL", lambda name: name)
+    return fake
+
+
+def refused():
+    import av
+
+    raise av.error.PermissionError(1, "Operation not permitted")
+
+
+def test_what_nvdec_decodes_is_told(nvdec):
+    check = only(decoding.look_at_decoding)
+    assert (check.name, check.status, check.advice) == ("decoding on a GPU", Status.OK, "")
+    assert check.found == "h264, hevc, av1: a frame decoded by NVDEC"
+
+
+def test_a_codec_that_stays_with_the_cpu_is_named(nvdec):
+    answers = iter([None, None, RuntimeError("no stream is compatible")])
+
+    def decode():
+        if error := next(answers):
+            raise error
+        return [("cuda", "nv12")]
+
+    nvdec.decode = decode
+    check = only(decoding.look_at_decoding)
+    assert check.status is Status.OK
+    assert check.found == (
+        "h264, hevc: a frame decoded by NVDEC; not av1: FFmpeg's first decoder for it is one for "
+        "the CPU"
+    )
+
+
+def test_frames_that_did_not_come_back_on_the_gpu_do_not_count(nvdec):
+    for frames, words in (
+        ([("yuv420p", "in main memory")], "it came back as yuv420p in main memory"),
+        ([], "one frame was coded, and 0 came back"),
+    ):
+        nvdec.decode = lambda frames=frames: frames
+        check = only(decoding.look_at_decoding)
+        assert check.status is Status.MISSING
+        assert f"h264: {words}; hevc: {words}" in check.found
+
+
+def test_without_a_gpu_that_is_the_reason(nvdec):
+    nvdec.decode, nvdec.no_gpu = refused, "the CUDA driver sees no GPU"
+    check = only(decoding.look_at_decoding)
+    assert (check.status, check.found) == (Status.MISSING, "the CUDA driver sees no GPU")
+    assert "by the CPU" in check.advice
+
+
+def test_a_driver_without_nvdec_is_told_with_what_containers_need(nvdec, monkeypatch):
+    def load(name):
+        raise OSError(f"{name}: no such file")
+
+    nvdec.decode = refused
+    monkeypatch.setattr(decoding.ctypes, "CDLL", load)
+    check = only(decoding.look_at_decoding)
+    assert (check.status, check.found) == (
+        Status.MISSING,
+        "there is a GPU, and no NVDEC in its driver: libnvcuvid.so.1: no such file",
+    )
+    assert "NVIDIA_DRIVER_CAPABILITIES" in check.advice
+
+
+def test_a_gpu_that_refuses_is_told_in_its_words(nvdec):
+    nvdec.decode = refused
+    check = only(decoding.look_at_decoding)
+    assert check.status is Status.MISSING
+    assert check.found.startswith("h264: Operation not permitted; hevc: Operation")
+    assert "by the CPU" in check.advice
+
+
+def test_a_pyav_or_ffmpeg_that_cannot_is_told(monkeypatch):
+    hwaccel = types.ModuleType("av.codec.hwaccel")
+    hwaccel.HWAccel, hwaccel.hwdevices_available = lambda *_, **__: "accel", lambda: ["vaapi"]
+    monkeypatch.setitem(sys.modules, "av.codec.hwaccel", hwaccel)
+    check = only(decoding.look_at_decoding)
+    assert (check.status, check.advice) == (Status.MISSING, "pip install -U av")
+    assert "FFmpeg has no NVDEC" in check.found
+    hwaccel.HWAccel = lambda device_type, device: (device_type, device)  # as in PyAV 14
+    assert "PyAV 18" in only(decoding.look_at_decoding).found
+    del hwaccel.HWAccel
+    assert "PyAV 18" in only(decoding.look_at_decoding).found
+
+
+def test_films_for_nvdec_are_read_as_ffmpeg_does():
+    film = codecs.film_of(decoding._encoders("h264")[0])
+    assert decoding._decoded(film, None) == [("yuv420p", "in main memory")]
+
+
+def test_without_pyav_nothing_more_is_said_of_decoding(monkeypatch):
+    monkeypatch.setitem(sys.modules, "av", None)
+    assert list(decoding.look_at_decoding()) == []

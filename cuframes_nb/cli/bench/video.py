@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import statistics
 import tempfile
 import threading
@@ -21,6 +22,8 @@ __all__ = ["steps"]
 
 _AT_ONCE: Final = (4, 16)
 """Films in one process."""
+_LONGER: Final = 16
+"""Times that a GPU decodes the film in one go: opening its decoder takes as long as 100 frames."""
 _ENCODING: Final = {"preset": "superfast", "crf": "20"}
 """libx264's; what is recorded is measured against the same."""
 
@@ -64,18 +67,55 @@ def _at_once(plan: Plan, film: Path, count: int) -> list[Result]:
 
 
 def _compared(plan: Plan, name: str, path: Path, count: int) -> list[Result]:
-    ways = {
+    """Measure decoding alone and with publishing; on a GPU, by its decoder, too."""
+    ways: dict[str, Callable[[], int]] = {
         "decoded alone": functools.partial(_decode_alone, path, count),
         "decoded to NumPy arrays": functools.partial(_decode_alone, path, count, arrays=True),
-        "decoded and published": functools.partial(_publish, plan, path, count),
+        "decoded and published": functools.partial(_publish, plan, path, count, "cpu"),
     }
-    return _rows(name, _in_turns(ways, plan))
+    rows = _rows(name, _in_turns(ways, plan))
+    if plan.memory == "cuda":
+        with _in_length(path, _LONGER) as longer:
+            rows += _rows(name, _in_turns(_on_gpu(plan, longer, count), plan, 3))
+    return rows
 
 
-def _in_turns(ways: Mapping[str, Callable[[], int]], plan: Plan) -> dict[str, list[_Speed]]:
+def _on_gpu(plan: Plan, path: Path, count: int) -> dict[str, Callable[[], int]]:
+    ways: dict[str, Callable[[], int]] = {}
+    if importlib.util.find_spec("PyNvVideoCodec"):
+        ways["decoded alone by PyNvVideoCodec"] = functools.partial(
+            _together, functools.partial(_pynvvideocodec, path), count
+        )
+    return ways | {
+        "decoded alone by FFmpeg's NVDEC": functools.partial(_nvdec_alone, plan, path, count),
+        "decoded by NVDEC and published": functools.partial(_publish, plan, path, count, "gpu"),
+    }
+
+
+def _pynvvideocodec(path: Path) -> int:
+    import PyNvVideoCodec as codec  # noqa: N813  a package named like a class
+
+    demuxer = codec.CreateDemuxer(filename=str(path))
+    decoder = codec.CreateDecoder(gpuid=0, codec=demuxer.GetNvCodecId(), usedevicememory=True)
+    return sum(len(decoder.Decode(packet)) for packet in demuxer)
+
+
+def _nvdec_alone(plan: Plan, path: Path, count: int) -> int:
+    def decode() -> int:
+        film = VideoFile(path, decoder="gpu")
+        with film.publisher(new_key(), memory=plan.memory) as publisher:
+            film.prepare(publisher)
+            return sum(1 for _ in film.frames())
+
+    return _together(decode, count)
+
+
+def _in_turns(
+    ways: Mapping[str, Callable[[], int]], plan: Plan, turns: int = 9
+) -> dict[str, list[_Speed]]:
     """Measure each in turn, so that whatever else the machine does hits all of them."""
     measured: dict[str, list[_Speed]] = {way: [] for way in ways}
-    for turn in range(2 if plan.quick else 10):
+    for turn in range(1 + (1 if plan.quick else turns)):
         for way, act in ways.items():
             wall, cpu = time.perf_counter(), time.process_time()
             frames = act()
@@ -119,9 +159,9 @@ def _decode_alone(path: Path, count: int, *, arrays: bool = False) -> int:
     return _together(decode, count)
 
 
-def _publish(plan: Plan, path: Path, count: int) -> int:
+def _publish(plan: Plan, path: Path, count: int, decoder: str) -> int:
     def publish() -> int:
-        film = VideoFile(path)
+        film = VideoFile(path, decoder=decoder)
         with film.publisher(new_key(), memory=plan.memory) as publisher:
             return play(film, publisher, fast=True)
 
@@ -192,6 +232,30 @@ def _in_height(film: Path, height: int) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def _in_length(film: Path, times: int) -> Iterator[Path]:
+    """Yield the film so many times as long."""
+    import av
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "film.mkv"
+        with av.open(str(film)) as reader, av.open(str(path), "w") as writer:
+            source = reader.streams.video[0]
+            target = writer.add_stream_from_template(source)
+            before = end = 0
+            for _ in range(times):
+                reader.seek(0)
+                for packet in reader.demux(source):
+                    if packet.pts is None or packet.dts is None:
+                        continue
+                    end = max(end, before + packet.pts + (packet.duration or 0))
+                    packet.pts, packet.dts = before + packet.pts, before + packet.dts
+                    packet.stream = target
+                    writer.mux(packet)
+                before = end
+        yield path
+
+
+@contextlib.contextmanager
 def _film(path: Path, width: int, height: int) -> Iterator[Callable[[Any], None]]:
     """Yield what encodes a frame into a film."""
     import av
@@ -204,12 +268,12 @@ def _film(path: Path, width: int, height: int) -> Iterator[Callable[[Any], None]
         container.mux(stream.encode())
 
 
-def _frames(film: Path) -> Iterator[Any]:
+def _frames(film: Path, **options: Any) -> Iterator[Any]:
     import av
 
-    with av.open(str(film)) as container:
+    with av.open(str(film), **options) as container:
         stream = container.streams.video[0]
-        stream.thread_type = "AUTO"
+        stream.thread_type = "SLICE" if options else "AUTO"
         for frame in container.decode(stream):
             frame.pict_type = 0  # which the decoder sets, and the encoder would take for an order
             yield frame
