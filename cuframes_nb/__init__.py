@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from cuframes_nb._api.streams import list_streams
     from cuframes_nb._api.subscribe import subscribe
     from cuframes_nb._api.subscriber import Subscriber
+    from cuframes_nb._api.tensors import stack
     from cuframes_nb._core.clock import now_ns
     from cuframes_nb._core.stats import PublisherStats, SubscriberStats
     from cuframes_nb._viewer.images import Heatmap
     from cuframes_nb._viewer.shapes import Box, Line, Mask, Points, Polygon, Text
     from cuframes_nb.color import ColorSpec
+    from cuframes_nb.convert import Placement
     from cuframes_nb.errors import (
         AccessDeniedError,
         ClosedError,
@@ -82,6 +84,7 @@ __all__ = [
     "Line",
     "Mask",
     "PixelFormat",
+    "Placement",
     "PlaneLayout",
     "Points",
     "Polygon",
@@ -109,6 +112,7 @@ __all__ = [
     "now_ns",
     "record",
     "snapshot",
+    "stack",
     "subscribe",
     "view",
 ]
@@ -123,6 +127,7 @@ _HOMES = {
     "Line": "_viewer.shapes",
     "Mask": "_viewer.shapes",
     "PixelFormat": "formats",
+    "Placement": "convert",
     "PlaneLayout": "formats",
     "Points": "_viewer.shapes",
     "Polygon": "_viewer.shapes",
@@ -142,6 +147,7 @@ _HOMES = {
     "now_ns": "_core.clock",
     "record": "sinks.recording",
     "snapshot": "sinks.snapshots",
+    "stack": "_api.tensors",
     "subscribe": "_api.subscribe",
     "view": "notebook.viewing",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from types import ModuleType, TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from cuframes_nb._api.chroma import check_chroma
 from cuframes_nb._core.clock import now_ns
@@ -18,6 +18,9 @@ from cuframes_nb._wire.messages import RingDescription
 from cuframes_nb.color import ColorSpec
 from cuframes_nb.errors import ClosedError
 from cuframes_nb.formats import PixelFormat
+
+if TYPE_CHECKING:
+    from cuframes_nb.convert import Placement
 
 __all__ = ["Frame"]
 
@@ -121,6 +124,9 @@ class Frame:
         dtype: str = "uint8",
         size: tuple[int, int] | None = None,
         crop: tuple[int, int, int, int] | None = None,
+        channels: str = "rgb",
+        interpolation: str = "bilinear",
+        siting: str = "left",
         out: Any = None,
         stream: Any = None,
     ) -> Any:
@@ -134,13 +140,16 @@ class Frame:
         layout
             ``"hwc"``: shape ``(height, width, 3)``; ``"chw"``: ``(3, height, width)``.
         dtype
-            ``"uint8"``: 0..255; ``"float16"``, ``"float32"``: 0..1.
+            ``"uint8"``: 0..255; ``"float16"``, ``"bfloat16"``, ``"float32"``: 0..1.
         size
-            ``(width, height)`` in pixels to scale to, bilinearly; by default the frame's or crop's.
+            ``(width, height)`` in pixels to scale to; by default the frame's or crop's.
         crop
             ``(x, y, width, height)`` in pixels of the frame.
+        channels, interpolation, siting
+            See :meth:`tensor`.
         out
-            Array to write into, of the shape, dtype and kind of memory of the result.
+            Array to write into, of the shape, dtype and kind of memory of the result, of any
+            library with DLPack. It is what is returned then.
         stream
             CUDA stream to work on, which the frame then waits for before it is given back; by
             default CuPy's current one. Not for host memory.
@@ -152,23 +161,98 @@ class Frame:
         ClosedError
             After `release`.
         """
-        from cuframes_nb import convert
+        from cuframes_nb._api.tensors import check_layout, render
+        from cuframes_nb.convert import Options
 
-        arguments: dict[str, Any] = {
-            "layout": layout,
-            "dtype": dtype,
-            "size": size,
-            "crop": crop,
-            "out": out,
-        }
-        planes = self.planes
-        if stream is None or self.xp.__name__ == "numpy":
-            return convert.to_rgb(planes, self.format, self.color, **arguments)
-        from cuframes_nb._views.cuda import as_cupy_stream
+        self._source()
+        check_layout(layout, ("hwc", "chw"))
+        where = self.placement(size, fit="stretch", crop=crop)
+        options = Options(layout, dtype, channels, interpolation, siting)
+        return render([self], [where], options, out=out, stream=stream)
 
-        self.record_stream(stream)
-        with as_cupy_stream(stream):
-            return convert.to_rgb(planes, self.format, self.color, **arguments)
+    def tensor(
+        self,
+        size: tuple[int, int] | None = (640, 640),
+        *,
+        fit: str = "letterbox",
+        layout: str = "nchw",
+        dtype: str = "float16",
+        mean: float | Sequence[float] | None = None,
+        std: float | Sequence[float] | None = None,
+        channels: str = "rgb",
+        crop: tuple[int, int, int, int] | None = None,
+        interpolation: str = "bilinear",
+        fill: float = 114,
+        siting: str = "left",
+        out: Any = None,
+        stream: Any = None,
+    ) -> Any:
+        """Return the frame as a network takes it: resized, normalised and laid out, in one pass.
+
+        The result is yours. `placement` says where the picture lies in it, and `cuframes_nb.stack`
+        makes one of several frames.
+
+        Parameters
+        ----------
+        size
+            ``(width, height)`` of the result in pixels; None keeps the frame's or crop's.
+        fit
+            ``"letterbox"`` keeps the shape, with borders; ``"cover"`` keeps it and cuts what is too
+            much on both sides; ``"stretch"`` does not keep it.
+        layout
+            ``"nchw"``: shape ``(1, channels, height, width)``; ``"nhwc"``, ``"chw"``, ``"hwc"``.
+        dtype
+            ``"float16"``, ``"bfloat16"``, ``"float32"``: 0..1; ``"uint8"``: 0..255, rounded. New
+            arrays of bfloat16 need the package ``ml_dtypes`` and, on a GPU, CuPy 14.
+        mean, std
+            Subtracted from 0..1, and divided by: a number, or one a channel, in the order of
+            `channels`. Not with ``"uint8"``.
+        channels
+            ``"rgb"``, ``"bgr"``, or ``"gray"``: one channel, luma alone.
+        crop
+            ``(x, y, width, height)`` in pixels of the frame to take.
+        interpolation
+            ``"bilinear"``, without a filter against aliasing; ``"area"``, the mean over what a
+            pixel covers; ``"nearest"``.
+        fill
+            Code value, 0..255, of all channels of the border, normalised like any pixel.
+        siting
+            Where chroma samples lie, for resizing: ``"left"``, as in H.264 and H.265 that do not
+            say otherwise, ``"center"`` as in JPEG, or ``"topleft"``.
+        out, stream
+            See :meth:`rgb`.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If an argument does not fit the frame.
+        UnsupportedError
+            For a new array of bfloat16 where its package is not installed.
+        ClosedError
+            After `release`.
+        """
+        from cuframes_nb._api.tensors import render
+        from cuframes_nb.convert import Options
+
+        self._source()
+        where = self.placement(size, fit=fit, crop=crop)
+        options = Options(layout, dtype, channels, interpolation, siting, fill, mean, std)
+        return render([self], [where], options, out=out, stream=stream)
+
+    def placement(
+        self,
+        size: tuple[int, int] | None = (640, 640),
+        *,
+        fit: str = "letterbox",
+        crop: tuple[int, int, int, int] | None = None,
+    ) -> Placement:
+        """Return where the picture lies in a result of `tensor` with the same arguments.
+
+        ``placement.to_frame(x, y)`` maps points, such as corners of boxes, back to the frame.
+        """
+        from cuframes_nb.convert import placement_of
+
+        return placement_of(self.width, self.height, crop, size, fit)
 
     # --- Facts ------------------------------------------------------------------------------------
 
@@ -264,8 +348,8 @@ class Frame:
         """
         del dtype, copy
         raise TypeError(
-            f"a frame of format {self.format} is no array: take frame.y, frame.planes, frame.array "
-            f"or frame.rgb()"
+            f"a frame of format {self.format} is no array: take frame.y, frame.planes, "
+            f"frame.array, frame.rgb() or frame.tensor()"
         )
 
     def __enter__(self) -> Self:

@@ -16,7 +16,7 @@ from cuframes_nb._api.subscribe import subscribe
 from cuframes_nb._api.subscriber import Subscriber
 from cuframes_nb._core.clock import now_ns
 from cuframes_nb._viewer import shapes
-from cuframes_nb._viewer.images import Pixels, as_pixels
+from cuframes_nb._viewer.images import DevicePixels, Pixels, on_host, shown_pixels
 from cuframes_nb._viewer.picture import (
     Drawn,
     Rect,
@@ -45,6 +45,7 @@ _HOLDS: Final = 2
 """Frames that a view holds at once: the one on screen and the one that replaces it."""
 _TEXT: Final = 4000
 """Of an error, the last so many characters are shown."""
+_NOTHING: Final[Pixels] = np.empty((0, 0), np.uint8)
 _KEPT: Final = "the functions of this view keep frames: keep frame.copy()"
 
 
@@ -58,12 +59,16 @@ class Shot(NamedTuple):
     roi: Rect
     shapes: list[dict[str, Any]] | None
 
+    def encoded(self) -> Shot:
+        """Return it without its pixels, which may keep the frame's slot."""
+        return self._replace(drawn=_NOTHING)
+
 
 class _Made(NamedTuple):
     """What the user's functions made of a frame."""
 
     key: tuple[int, int]
-    pixels: Pixels | None
+    pixels: Pixels | DevicePixels | None
     shapes: list[dict[str, Any]] | None
 
 
@@ -206,7 +211,7 @@ class Camera:
         if made.pixels is None:
             pixels = rgb_pixels(frame, roi, None)
         else:
-            pixels = np.ascontiguousarray(_cut(made.pixels, roi, frame))
+            pixels = np.ascontiguousarray(_cut(on_host(made.pixels), roi, frame))
         size = fitted(_size(pixels), room, 1.0)
         pixels = resized(pixels, size)
         return Shot(self, frame, pixels, size, roi, made.shapes), pixels
@@ -214,7 +219,7 @@ class Camera:
     def full(self, frame: Frame) -> Pixels:
         """Return the picture in its full size."""
         made = self._make(frame)
-        return rgb_pixels(frame, None, None) if made.pixels is None else made.pixels
+        return rgb_pixels(frame, None, None) if made.pixels is None else on_host(made.pixels)
 
     def set_functions(
         self, process: Callable[[Frame], Any] | None, overlay: Callable[[Frame], Any] | None
@@ -311,7 +316,10 @@ class Camera:
         if subscriber is None or subscriber.stats.lease_limit >= _HOLDS:
             return frame
         with frame:
-            return frame.copy()
+            copy = frame.copy()
+            if copy.device != "cpu":  # on the current stream, which pictures do not wait for
+                copy.xp.cuda.get_current_stream().synchronize()
+            return copy
 
     def _note(self, frame: Frame) -> None:
         self._failed = False
@@ -328,7 +336,7 @@ class Camera:
     def _make(self, frame: Frame) -> _Made:
         """Return what the user's functions make of a frame; once for each frame."""
         if self._made is None or self._made.key != _key(frame):
-            pixels = self._call("process", self._process, as_pixels, frame)
+            pixels = self._call("process", self._process, shown_pixels, frame)
             drawn = self._call("overlay", self._overlay, shapes.as_json, frame)
             self._made = _Made(_key(frame), pixels, drawn)
         return self._made
@@ -362,11 +370,11 @@ def _when(frame: Frame) -> int:
     return frame.published_ns
 
 
-def _size(pixels: Pixels) -> Size:
+def _size(pixels: Pixels | DevicePixels) -> Size:
     return (pixels.shape[1], pixels.shape[0])
 
 
-def _cut(pixels: Pixels, roi: Rect, frame: Frame) -> Pixels:
+def _cut(pixels: Pixels | DevicePixels, roi: Rect, frame: Frame) -> Any:
     """Return of a processed picture, whatever its size, what lies in `roi` of the frame."""
     height, width = pixels.shape[:2]
     across, down = width / frame.width, height / frame.height

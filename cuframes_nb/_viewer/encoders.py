@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
 
 import numpy as np
 
-from cuframes_nb._viewer.images import Pixels
-from cuframes_nb._viewer.picture import Drawn, Planes
-from cuframes_nb.errors import UnsupportedError
+from cuframes_nb._cuda.nvjpeg.pictures import PictureEncoder
+from cuframes_nb._viewer.images import Pixels, device_of
+from cuframes_nb._viewer.picture import Drawn, Picture, Planes
+from cuframes_nb.errors import CuframesError, UnsupportedError
 
 __all__ = ["JPEG", "PNG", "JpegEncoder"]
 
@@ -17,7 +19,9 @@ PNG: Final = "image/png"
 
 
 class JpegEncoder:
-    """Encodes pictures as JPEG on the CPU, by libjpeg-turbo.
+    """Encodes pictures as JPEG: on the GPU what is there, by nvJPEG; else by libjpeg-turbo.
+
+    What the GPU needs is made by the thread that encodes, for the first picture.
 
     Raises
     ------
@@ -26,7 +30,6 @@ class JpegEncoder:
     """
 
     mime = JPEG
-    name = "JPEG (libjpeg-turbo)"
 
     def __init__(self) -> None:
         try:
@@ -37,6 +40,25 @@ class JpegEncoder:
                 f"'cuframes-nb[lab]'"
             ) from error
         self._library: Any = simplejpeg
+        self._gpus: dict[str, PictureEncoder | None] = {}  # None for one that does not do it
+        self._was_on_gpu = False
+        self._why_not = ""
+
+    @property
+    def name(self) -> str:
+        """What encodes, for people; why it is not the GPU, where it could be."""
+        if self._was_on_gpu:
+            return "JPEG (nvJPEG)"
+        return f"JPEG (libjpeg-turbo{self._why_not and f'; {self._why_not}'})"
+
+    def takes(self, device: str) -> bool:
+        """Return whether pictures are encoded on a device, as ``"cuda:0"``."""
+        if device not in self._gpus and device != "cpu":
+            try:
+                self._gpus[device] = PictureEncoder(int(device.removeprefix("cuda:")))
+            except CuframesError as error:
+                self._give_up(device, error)
+        return self._gpus.get(device) is not None
 
     def encode(self, picture: Drawn, quality: int) -> bytes:
         """Return a picture as JPEG.
@@ -47,7 +69,43 @@ class JpegEncoder:
             Planes are encoded as they are; RGB is converted to BT.601 full range (JFIF 1.02).
         quality
             1 to 100.
+
+        Raises
+        ------
+        CuframesError
+            If the GPU does not do it; it is not asked again.
         """
+        self._was_on_gpu = isinstance(picture, Picture)
+        if isinstance(picture, Picture):
+            return self._on_gpu(picture, quality)
+        return self._on_cpu(picture, quality)
+
+    def rest(self) -> None:
+        """Give back what is on GPUs until there is a picture again."""
+        gpus, self._gpus = self._gpus, {}
+        for encoder in gpus.values():
+            if encoder is not None:
+                with contextlib.suppress(CuframesError):  # the GPU is lost, and all with it
+                    encoder.close()
+
+    def _on_gpu(self, picture: Picture, quality: int) -> bytes:
+        device = device_of(picture.planes[0])
+        encoder = self._gpus.get(device)
+        if encoder is None:
+            raise UnsupportedError(f"pictures are not encoded on {device}: {self._why_not}")
+        try:
+            return encoder.encode(picture, quality)
+        except CuframesError as error:
+            self._give_up(device, error)
+            with contextlib.suppress(CuframesError):
+                encoder.close()
+            raise
+
+    def _give_up(self, device: str, error: CuframesError) -> None:
+        self._gpus[device] = None
+        self._why_not = str(error)
+
+    def _on_cpu(self, picture: Planes | Pixels, quality: int) -> bytes:
         if isinstance(picture, Planes):
             y, u, v = picture
             return self._bytes(

@@ -1,4 +1,4 @@
-"""What a `process` function returned, as a picture of 8 bits in host memory."""
+"""What a `process` function returned, as a picture of 8 bits."""
 
 from __future__ import annotations
 
@@ -9,13 +9,26 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from cuframes_nb._cuda.nvjpeg.pictures import own_pixels
 from cuframes_nb._viewer.colormaps import COLORMAPS, colormap
 from cuframes_nb.errors import InvalidArgumentError
 
-__all__ = ["Heatmap", "Pixels", "as_pixels", "host_array"]
+__all__ = [
+    "DevicePixels",
+    "Heatmap",
+    "Pixels",
+    "as_pixels",
+    "device_of",
+    "host_array",
+    "on_host",
+    "shown_pixels",
+]
 
 Pixels: TypeAlias = NDArray[np.uint8]
 """RGB, ``(height, width, 3)``, or gray, ``(height, width)``."""
+
+DevicePixels: TypeAlias = Any
+"""The same, or RGBA, in GPU memory: CuPy's, which has no types."""
 
 _CHANNELS: Final = (1, 3, 4)
 
@@ -110,6 +123,28 @@ def as_pixels(value: Any) -> Pixels:
         array = array[..., :3]
     is_own = array.flags.owndata and array.flags.c_contiguous
     return array if is_own else np.array(array, order="C")  # a view could keep the frame's slot
+
+
+def shown_pixels(value: Any) -> Pixels | DevicePixels:
+    """Return a picture as `as_pixels`, but where it is, if that is a GPU and it has 8 bits there.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is no picture.
+    """
+    pixels = own_pixels(value)
+    return as_pixels(value) if pixels is None else pixels
+
+
+def device_of(pixels: Pixels | DevicePixels) -> str:
+    """Return where a picture is: ``"cpu"``, or ``"cuda:N"``."""
+    return "cpu" if isinstance(pixels, np.ndarray) else f"cuda:{pixels.device.id}"
+
+
+def on_host(pixels: Pixels | DevicePixels) -> Pixels:
+    """Return a picture in host memory."""
+    return pixels if device_of(pixels) == "cpu" else as_pixels(pixels)
 
 
 def host_array(value: Any) -> NDArray[Any]:

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cuframes_nb._api.frame import Frame
-from cuframes_nb._viewer.images import Pixels
+from cuframes_nb._cuda.nvjpeg.painter import Picture
+from cuframes_nb._viewer.images import DevicePixels, Pixels, device_of, on_host
+from cuframes_nb.color import ColorSpec
 from cuframes_nb.errors import UnsupportedError
 from cuframes_nb.formats import PixelFormat
 
-__all__ = ["Drawn", "Planes", "Rect", "Scaler", "aligned", "fitted", "resized", "rgb_pixels"]
+__all__ = [
+    "Drawn",
+    "Picture",
+    "Planes",
+    "Rect",
+    "Scaler",
+    "Size",
+    "aligned",
+    "fitted",
+    "resized",
+    "rgb_pixels",
+]
 
 Rect: TypeAlias = tuple[int, int, int, int]
 """x, y, width, height."""
@@ -28,6 +42,9 @@ _AV_FORMATS: Final = {PixelFormat.NV12: "nv12", PixelFormat.P010: "p010le"}
 _AV_MATRICES: Final = {"bt601": "ITU601", "bt709": "ITU709", "bt2020": "BT2020"}
 _AV_RANGES: Final = {"limited": "MPEG", "full": "JPEG"}
 
+_SHOWN: Final = {1: PixelFormat.GRAY8, 3: PixelFormat.RGB24, 4: PixelFormat.RGBA32}
+"""What pixels with so many components are."""
+
 
 class Planes(NamedTuple):
     """A picture as JPEG stores it: BT.601, full range, chroma of half the size (JFIF 1.02)."""
@@ -37,8 +54,8 @@ class Planes(NamedTuple):
     v: NDArray[np.uint8]
 
 
-Drawn: TypeAlias = Planes | Pixels
-"""A picture, ready to be encoded."""
+Drawn: TypeAlias = Planes | Pixels | Picture
+"""A picture, ready to be encoded; a `Picture` by the GPU that has it, which cuts and scales it."""
 
 
 class Scaler:
@@ -46,19 +63,32 @@ class Scaler:
 
     FFmpeg's scaler does it where PyAV is installed: for frames of two planes in host memory
     straight from the slot, without RGB in between. Else the exact conversion of ``frame.rgb()``
-    does, which is slower on a CPU.
+    does, which is slower on a CPU. What is encoded on a GPU is cut and scaled there, too, when it
+    is encoded.
+
+    Parameters
+    ----------
+    takes
+        Says whether pictures on a device, as ``"cuda:0"``, are encoded there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, takes: Callable[[str], bool] = lambda _: False) -> None:
+        self._takes = takes
+        self._was_on_gpu = False
         self._reformatter: Any = _reformatter()
 
     @property
     def name(self) -> str:
         """What scales, for people."""
+        if self._was_on_gpu:
+            return "the GPU"
         return "swscale" if self._reformatter is not None else "NumPy"
 
     def frame(self, frame: Frame, roi: Rect, size: Size) -> Drawn:
         """Return the part `roi` of a frame at `size`."""
+        self._was_on_gpu = self._takes(frame.device)
+        if self._was_on_gpu:
+            return Picture(frame.planes, frame.format, frame.color, roi, size, is_queued=False)
         if self._reformatter is None or not _is_known(frame, roi):
             return rgb_pixels(frame, roi, size)
         x, y, width, height = roi
@@ -68,9 +98,13 @@ class Scaler:
         matrix = _AV_MATRICES[frame.color.matrix]
         return self._planes(source, size, matrix, _AV_RANGES[frame.color.range])
 
-    def pixels(self, pixels: Pixels, size: Size) -> Drawn:
+    def pixels(self, pixels: Pixels | DevicePixels, size: Size) -> Drawn:
         """Return a picture at `size`."""
         height, width = pixels.shape[:2]
+        self._was_on_gpu = self._takes(device_of(pixels))
+        if self._was_on_gpu:
+            return _shown(pixels, size)
+        pixels = on_host(pixels)
         if (width, height) == size:
             return pixels
         if self._reformatter is None:
@@ -97,6 +131,15 @@ class Scaler:
             threads=_THREADS,
         )
         return Planes(*(_plane(plane) for plane in scaled.planes))
+
+
+def _shown(pixels: DevicePixels, size: Size) -> Picture:
+    """Return pixels in GPU memory, whose values are what a screen shows, at `size`."""
+    height, width = pixels.shape[:2]
+    components = pixels.shape[2] if pixels.ndim == 3 else 1
+    format_ = _SHOWN[components]
+    color = ColorSpec("bt601" if format_.is_yuv else "rgb", "full")
+    return Picture((pixels,), format_, color, (0, 0, width, height), size, is_queued=True)
 
 
 def rgb_pixels(frame: Frame, roi: Rect | None, size: Size | None) -> Pixels:

@@ -26,9 +26,10 @@ from cuframes_nb._viewer.camera import Camera, Shot
 from cuframes_nb._viewer.encoders import JPEG, PNG, JpegEncoder
 from cuframes_nb._viewer.messages import PageMessage, Part
 from cuframes_nb._viewer.pacing import Pacer, Plan
-from cuframes_nb._viewer.picture import Scaler
+from cuframes_nb._viewer.picture import Scaler, Size
 from cuframes_nb._viewer.recorder import Recorder
 from cuframes_nb._viewer.turns import short_turns
+from cuframes_nb.errors import CuframesError
 from cuframes_nb.sinks.files import png
 
 __all__ = ["Send", "Viewer"]
@@ -152,7 +153,7 @@ class Viewer:
         self._pacer = Pacer(fps_limit=fps, quality=quality)
         self._recorder = Recorder(self.cameras, self._tell)
         self._encoder = JpegEncoder()
-        self._scaler = Scaler()
+        self._scaler = Scaler(self._encoder.takes)
         self._every = 1.0 / fps if fps else 0.0
         self._inbox: queue.Queue[_Arrived] = queue.Queue()
         # Held by who posts, and by the thread while it ends. Reentrant: what it is held for may be
@@ -383,11 +384,10 @@ class Viewer:
         plan, room = self._pacer.plan, self._audience.room
 
         def make(camera: Camera, frame: Frame) -> _Picture:
-            shot = camera.draw(frame, self._scaler, room, plan.scale)
-            data = self._encoder.encode(shot.drawn, plan.quality)
+            picture = self._picture(camera, frame, room, plan)
             if frame is not camera.shown:
                 camera.show(frame)
-            return _Picture(shot, data)
+            return picture
 
         pictures = self._pictures(frames, make)
         fresh = [picture for picture in pictures if self._is_fresh(picture) or again]
@@ -402,6 +402,16 @@ class Viewer:
         for camera in shown:
             self._call(self._on_frame, camera, camera.shown)
         return bool(fresh)
+
+    def _picture(self, camera: Camera, frame: Frame, room: Size | None, plan: Plan) -> _Picture:
+        """Return the picture of a frame; made by the CPU, if the GPU has just failed at it."""
+        shot = camera.draw(frame, self._scaler, room, plan.scale)
+        try:
+            data = self._encoder.encode(shot.drawn, plan.quality)
+        except CuframesError:
+            shot = camera.draw(frame, self._scaler, room, plan.scale)
+            data = self._encoder.encode(shot.drawn, plan.quality)
+        return _Picture(shot.encoded(), data)
 
     def _pictures(
         self,
@@ -629,6 +639,7 @@ class Viewer:
         self._forget()
         for camera in self.cameras:
             camera.rest()
+        self._encoder.rest()
         self._last.clear()
 
 

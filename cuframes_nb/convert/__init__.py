@@ -12,19 +12,22 @@ from typing import Any, Literal
 
 from cuframes_nb.color import ColorSpec
 from cuframes_nb.convert import cpu, cuda
-from cuframes_nb.convert._arguments import (
-    Source,
-    check_crop,
-    check_dtype,
-    check_layout,
-    check_out,
-    check_pixels,
-    check_size,
-    check_writable,
-)
+from cuframes_nb.convert._arguments import Source, check_pixels, check_writable
+from cuframes_nb.convert._pictures import Picture, placement_of, render
+from cuframes_nb.convert._pixels import Options, Pixels, check_name
+from cuframes_nb.convert._placing import Placement
 from cuframes_nb.formats import PixelFormat
 
-__all__ = ["from_rgb", "to_rgb"]
+__all__ = [
+    "Options",
+    "Picture",
+    "Pixels",
+    "Placement",
+    "from_rgb",
+    "placement_of",
+    "render",
+    "to_rgb",
+]
 
 
 def to_rgb(
@@ -33,9 +36,12 @@ def to_rgb(
     color: ColorSpec,
     *,
     layout: Literal["hwc", "chw"] = "hwc",
-    dtype: Literal["uint8", "float16", "float32"] = "uint8",
+    dtype: Literal["uint8", "float16", "bfloat16", "float32"] = "uint8",
     size: tuple[int, int] | None = None,
     crop: tuple[int, int, int, int] | None = None,
+    channels: Literal["rgb", "bgr", "gray"] = "rgb",
+    interpolation: Literal["bilinear", "nearest", "area"] = "bilinear",
+    siting: Literal["left", "center", "topleft"] = "left",
     out: Any = None,
 ) -> Any:
     """Convert a frame, or a rectangle of it, to an RGB array.
@@ -52,21 +58,30 @@ def to_rgb(
     layout
         ``"hwc"``: (height, width, 3). ``"chw"``: (3, height, width).
     dtype
-        ``"uint8"``: 0..255, rounded. ``"float16"``, ``"float32"``: 0..1. All are clipped.
+        ``"uint8"``: 0..255, rounded. ``"float16"``, ``"bfloat16"``, ``"float32"``: 0..1. All are
+        clipped. New arrays of bfloat16 need the package ``ml_dtypes``.
     size
-        ``(width, height)`` in pixels to resize to, bilinearly and without an antialiasing filter;
-        by default that of `crop`. Luma and chroma are interpolated each at its own resolution, a
-        chroma sample lying in the middle of its four pixels. Without resizing a chroma sample
-        applies to its four pixels as it is.
+        ``(width, height)`` in pixels to resize to; by default that of `crop`. Luma and chroma are
+        resized each at its own resolution. Without resizing a chroma sample applies to its four
+        pixels as it is.
     crop
         ``(x, y, width, height)`` in pixels of the frame, odd numbers allowed; by default all of it.
+    channels
+        ``"rgb"``, ``"bgr"``, or ``"gray"``: one channel, luma alone.
+    interpolation
+        ``"bilinear"``, without a filter against aliasing; ``"area"``, the mean over the pixel's
+        square; ``"nearest"``.
+    siting
+        Where chroma samples lie, for resizing: ``"left"``, as in H.264 and H.265 that do not say
+        otherwise, ``"center"`` or ``"topleft"``.
     out
         Array to write, of the result's shape and dtype, in the same memory as the planes, of any
-        strides; it must not overlap them. By default a new one is made.
+        strides and any library with DLPack; it must not overlap the planes. By default a new one is
+        made.
 
     Returns
     -------
-    numpy.ndarray or cupy.ndarray
+    numpy.ndarray, cupy.ndarray or what `out` is
         `out`, or a new array that is the caller's. On a GPU the work is queued on CuPy's current
         stream and may not be done yet.
 
@@ -76,19 +91,12 @@ def to_rgb(
         If an argument is wrong; nothing was written.
     """
     source = Source.check(planes, format, color)
-    check_layout(layout)
-    dtype_name = check_dtype(dtype)
-    window = check_crop(crop, source.width, source.height)
-    width, height = check_size(size, window[2:])
-    shape = (height, width, 3) if layout == "hwc" else (3, height, width)
-    backend = _backend(source)
-    if out is None:
-        out = backend.empty(shape, dtype_name, planes[0])
-    else:
-        check_out(out, shape, dtype_name, source.memory)
-    view = out if layout == "hwc" else out.transpose(1, 2, 0)
-    backend.to_rgb(planes, source.format, color, view, crop=window)
-    return out
+    if source.memory == "cupy":
+        cuda.check_planes(planes)
+    check_name("layout", layout, ("hwc", "chw"))
+    pixels = Pixels.of(Options(layout, dtype, channels, interpolation, siting))
+    placement = placement_of(source.width, source.height, crop, size)
+    return render([Picture(planes, source.format, color)], [placement], pixels, out)
 
 
 def from_rgb(

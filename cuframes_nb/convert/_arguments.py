@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -16,16 +16,10 @@ from cuframes_nb.formats import MAX_DIMENSION, PixelFormat
 __all__ = [
     "Source",
     "check_crop",
-    "check_dtype",
-    "check_layout",
-    "check_out",
     "check_pixels",
     "check_size",
     "check_writable",
 ]
-
-LAYOUTS: Final = ("hwc", "chw")
-DTYPES: Final = ("uint8", "float16", "float32")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,27 +93,6 @@ def check_memory(name: str, array: Any, memory: str) -> None:
         )
 
 
-def check_name(name: str, value: str, known: tuple[str, ...]) -> None:
-    """Refuse a value that is not one of the words `known`."""
-    if value not in known:
-        raise InvalidArgumentError(f"{name} {value!r} is not known; use one of {', '.join(known)}")
-
-
-def check_layout(layout: str) -> None:
-    """Refuse what is not the name of a layout."""
-    check_name("layout", layout, LAYOUTS)
-
-
-def check_dtype(dtype: Any) -> str:  # anything NumPy takes for a dtype
-    """Return the name of one of the output types."""
-    try:
-        name: str = np.dtype(dtype).name
-    except TypeError:
-        name = str(dtype)
-    check_name("dtype", name, DTYPES)
-    return name
-
-
 def check_size(size: tuple[int, int] | None, default: tuple[int, int]) -> tuple[int, int]:
     """Return (width, height) of the result."""
     if size is None:
@@ -146,16 +119,6 @@ def check_crop(
             "use (x, y, width, height) within it"
         )
     return x, y, columns, rows
-
-
-def check_out(out: Any, shape: tuple[int, ...], dtype: str, memory: str) -> None:
-    """Refuse an output array of another memory, shape or type, or one that is read-only."""
-    check_memory("out", out, memory)
-    if out.shape != shape or out.dtype != np.dtype(dtype):
-        raise InvalidArgumentError(
-            f"out is {out.dtype} of shape {out.shape}; this call needs {dtype} of shape {shape}"
-        )
-    check_writable("out", out)
 
 
 def check_writable(name: str, array: Any) -> None:

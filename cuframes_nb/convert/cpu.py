@@ -17,7 +17,7 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +25,14 @@ import numpy.typing as npt
 from cuframes_nb.color import ColorSpec
 from cuframes_nb.convert._encode import from_rgb
 from cuframes_nb.convert._matrix import WORD_SHIFT, decode_matrix
-from cuframes_nb.convert._sampled import to_rgb_sampled
+from cuframes_nb.convert._outputs import bfloat16, buffer_of
+from cuframes_nb.convert._pixels import Pixels
+from cuframes_nb.convert._placing import Placement
+from cuframes_nb.convert._sampled import as_stored, sample
+from cuframes_nb.errors import InvalidArgumentError
 from cuframes_nb.formats import PixelFormat
 
-__all__ = ["empty", "from_rgb", "to_rgb"]
+__all__ = ["Target", "from_rgb", "new_target", "render", "target_of"]
 
 FRACTION_BITS: Final = 5
 BLACK: Final = np.int16(0)
@@ -43,41 +47,71 @@ def _half_up(value: int) -> int:
     return (value + 1) >> 1
 
 
-def empty(shape: tuple[int, ...], dtype: str, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a new array in main memory; `like` is there to match the CUDA path."""
+class Target(NamedTuple):
+    """An array to write to."""
+
+    array: npt.NDArray[Any]  #: bfloat16 as the uint16 of its bits
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def new_target(shape: tuple[int, ...], dtype: str, like: Any) -> tuple[Any, Target]:
+    """Return a new array in main memory, and where to write; `like` is there to match CUDA."""
     del like
-    return np.empty(shape, dtype)
+    if dtype != "bfloat16":
+        array = np.empty(shape, dtype)
+        return array, Target(array, shape, dtype)
+    array = np.empty(shape, bfloat16())
+    return array, Target(array.view(np.uint16), shape, dtype)
 
 
-def to_rgb(
-    planes: Sequence[npt.NDArray[Any]],
-    fmt: PixelFormat,
-    color: ColorSpec,
-    out: npt.NDArray[Any],
-    *,
-    crop: tuple[int, int, int, int] | None = None,
+def target_of(out: Any, like: Any) -> Target:
+    """Return where to write into `out`, of any library, in main memory; `like` matches CUDA."""
+    del like
+    if isinstance(out, np.ndarray):
+        if not out.flags.writeable:
+            raise InvalidArgumentError("out is read-only; pass an array that may be written")
+        bits = out.view(np.uint16) if out.dtype.name == "bfloat16" else out
+        return Target(bits, out.shape, out.dtype.name)
+    buffer = buffer_of(out, None)
+    if buffer.device is not None:
+        raise InvalidArgumentError(
+            f"out is on GPU {buffer.device}, but the frame is in host memory; pass all in one "
+            "memory"
+        )
+    return Target(buffer.as_numpy(), buffer.shape, buffer.dtype)
+
+
+def render(
+    pictures: Sequence[Any], placements: Sequence[Placement], pixels: Pixels, target: Target
 ) -> None:
-    """Write R, G, B into `out`. Arguments are taken to be right.
+    """Write `pictures` into `target`. Arguments are taken to be right.
 
-    Parameters
-    ----------
-    planes
-        Arrays of the shapes that ``fmt.plane_shapes`` gives, of any strides.
-    fmt, color
-        What the planes hold.
-    out
-        uint8, float16 or float32 of shape (height, width, 3) and any strides. If its size is not
-        that of `crop`, the picture is resized bilinearly.
-    crop
-        ``(x, y, width, height)`` in pixels; by default the whole frame.
+    Planes are arrays of the shapes that ``format.plane_shapes`` gives, of any strides.
     """
-    crop = crop or (0, 0, planes[0].shape[1], planes[0].shape[0])
-    if out.dtype != np.uint8 or out.shape[:2] != (crop[3], crop[2]):
-        to_rgb_sampled(planes, fmt, color, out, crop)
-    elif fmt.is_semiplanar:
-        _semiplanar_to_rgb(planes, fmt, color, out, crop)
+    axes = [pixels.layout.index(axis) for axis in "nhwc" if axis in pixels.layout]
+    view = target.array.transpose(axes)
+    frames = view if pixels.batched else view[None]
+    for picture, placement, frame in zip(pictures, placements, frames, strict=True):
+        left, top, width, height = placement.target
+        if (width, height) != placement.size:
+            border = np.array(pixels.border, np.float32)
+            frame[...] = as_stored(border, pixels.dtype)
+        _render(picture, placement, pixels, frame[top : top + height, left : left + width])
+
+
+def _render(picture: Any, placement: Placement, pixels: Pixels, out: npt.NDArray[Any]) -> None:
+    """Write one picture into `out` (height, width, channels)."""
+    plain = pixels.dtype == "uint8" and pixels.channels != "gray" and not placement.resized
+    if not plain:
+        sample(picture, placement, pixels, out)
+        return
+    planes, fmt, color = picture
+    out = out if pixels.channels == "rgb" else out[..., ::-1]
+    if fmt.is_semiplanar:
+        _semiplanar_to_rgb(planes, fmt, color, out, placement.source)
     else:
-        x, y, width, height = crop
+        x, y, width, height = placement.source
         _interleaved_to_rgb(planes[0][y : y + height, x : x + width], fmt, color, out)
 
 

@@ -1,127 +1,141 @@
-"""Conversion in GPU memory: one kernel each way, on CuPy's current stream.
+"""Conversion in GPU memory, on CuPy's current stream.
 
 CuPy is imported by the first call, not by this module. It ships no types: its arrays are ``Any``.
+
+All that a kernel has to know travels by value in its one parameter: nothing is allocated or copied
+for a launch, and nothing waits, so that a CUDA graph can hold it.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from cuframes_nb.color import ColorSpec
+from cuframes_nb.convert._decode_kernel import KERNEL as DECODE
 from cuframes_nb.convert._encode import copy_rgb
-from cuframes_nb.convert._kernels import SOURCE
-from cuframes_nb.convert._matrix import decode_matrix, encode_matrix
-from cuframes_nb.errors import InvalidArgumentError
+from cuframes_nb.convert._encode_kernel import KERNEL as ENCODE
+from cuframes_nb.convert._kernel_parts import BLOCK, COMMON, INTRINSICS
+from cuframes_nb.convert._launches import Addresses, Launch, Macros, encode_launch, launches
+from cuframes_nb.convert._outputs import Buffer, bfloat16, buffer_of
+from cuframes_nb.convert._pixels import Pixels
+from cuframes_nb.convert._placing import Placement
+from cuframes_nb.errors import InvalidArgumentError, UnsupportedError
 from cuframes_nb.formats import PixelFormat
 
-__all__ = ["empty", "from_rgb", "to_rgb"]
+__all__ = ["check_planes", "from_rgb", "new_target", "render", "target_of"]
 
-FORMATS: Final = {
-    PixelFormat.NV12: 0,
-    PixelFormat.P010: 1,
-    PixelFormat.GRAY8: 2,
-    PixelFormat.RGB24: 3,
-    PixelFormat.RGBA32: 4,
-}
-OUT_TYPES: Final = {"uint8": 0, "float16": 1, "float32": 2}
-BLOCK: Final = (32, 8)
-"""Threads: a warp a row of pixels, so that its loads and stores are neighbours."""
+# --- Results --------------------------------------------------------------------------------------
 
 
-def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
-    """Return a new array on the device of `like`."""
-    with like.device:
-        return _cupy().empty(shape, dtype)
+def new_target(shape: tuple[int, ...], dtype: str, like: Any) -> tuple[Any, Buffer]:
+    """Return a new array on the device of `like`, and where it is."""
+    device = like.data.device_id
+    kind = bfloat16() if dtype == "bfloat16" else dtype
+    try:
+        array = _on(device, _cupy().empty, shape, kind)
+    except (KeyError, NotImplementedError, TypeError, ValueError) as error:
+        if dtype != "bfloat16":
+            raise
+        raise UnsupportedError(
+            "this CuPy has no bfloat16; use CuPy 14, or pass out=, such as a torch tensor"
+        ) from error
+    return array, Buffer(array.data.ptr, shape, array.strides, dtype, device)
 
 
-def to_rgb(
-    planes: Sequence[Any],
-    fmt: PixelFormat,
-    color: ColorSpec,
-    out: Any,
-    *,
-    crop: tuple[int, int, int, int] | None = None,
+def target_of(out: Any, like: Any) -> Buffer:
+    """Return where `out`, of any library, is. It must be on the device of `like`."""
+    if isinstance(out, _cupy().ndarray):
+        memory = out.data
+        target = Buffer(memory.ptr, out.shape, out.strides, out.dtype.name, memory.device_id)
+    else:
+        target = buffer_of(out, _order())
+    if target.device != like.data.device_id:
+        where = "host memory" if target.device is None else f"GPU {target.device}"
+        raise InvalidArgumentError(
+            f"out is in {where}, but the frame is on GPU {like.data.device_id}; pass all in one "
+            "memory"
+        )
+    return target
+
+
+def _order() -> int:
+    """Return the current stream as DLPack names it; -1, which means no order, in a capture."""
+    stream = _cupy().cuda.get_current_stream()
+    if not stream.ptr:
+        return 1
+    return -1 if stream.is_capturing() else int(stream.ptr)
+
+
+# --- Frames to pixels -----------------------------------------------------------------------------
+
+
+def render(
+    pictures: Sequence[Any], placements: Sequence[Placement], pixels: Pixels, target: Buffer
 ) -> None:
-    """Write R, G, B into `out`; see ``cpu.to_rgb``, whose arguments these are.
+    """Queue the conversion of `pictures`, all on the device of `target`, into it.
 
-    The kernel is queued on the current stream of the planes' device, and nothing waits for it. Rows
-    of the planes may be any number of bytes apart, but pixels in a row must follow each other.
+    Nothing waits for it. Planes are taken to be right; see :func:`check_planes`.
+    """
+    addresses = [_addresses(picture.planes) for picture in pictures]
+    for launch in launches(pictures, addresses, placements, pixels, target):
+        _launch(launch, DECODE, "convert", target.device)
+
+
+def _addresses(planes: Sequence[Any]) -> Addresses:
+    first, last = planes[0], planes[-1]
+    return first.data.ptr, last.data.ptr, first.strides[0], last.strides[0]
+
+
+@functools.cache
+def _bytes_type(count: int) -> np.dtype[Any]:
+    return np.dtype(f"V{count}")
+
+
+def _launch(launch: Launch, source: str, name: str, device: int | None) -> None:
+    """Queue a launch on the current stream of that device."""
+    # CuPy passes an array of one item by value.
+    argument = np.frombuffer(launch.parameter, _bytes_type(len(launch.parameter)))
+    kernel = _kernel(device, source, name, launch.macros)
+    _on(device, kernel, launch.grid, BLOCK, (argument,))
+
+
+@functools.cache
+def _kernel(device: int | None, source: str, name: str, macros: Macros) -> Any:
+    """Return a kernel for the device of that number, compiled and loaded."""
+    options = ("--std=c++17", *(f"-D{macro}={value}" for macro, value in macros))
+    with _cupy().cuda.Device(device):
+        module = _cupy().RawModule(code=INTRINSICS + COMMON + source, options=options)
+        return module.get_function(name).kernel
+
+
+def _on(device: int | None, act: Any, *arguments: Any) -> Any:
+    """Call `act` with that device current; to make it so would cost more than a launch."""
+    cuda = _cupy().cuda
+    if cuda.runtime.getDevice() == device:
+        return act(*arguments)
+    with cuda.Device(device):
+        return act(*arguments)
+
+
+def check_planes(planes: Sequence[Any]) -> None:
+    """Refuse planes that a kernel cannot read.
+
+    Rows may be any number of bytes apart, but pixels in a row must follow each other.
 
     Raises
     ------
     InvalidArgumentError
-        If they do not, or `out` is on another device.
+        If they do not, or planes are on two devices.
     """
-    height, width = planes[0].shape[:2]
-    crop = crop or (0, 0, width, height)
-    rows, columns = out.shape[:2]
-    _check_device(planes[0], [*planes, out])
-    arguments = [
-        *_plane_arguments(planes),
-        np.int32(FORMATS[fmt]),
-        *map(np.int32, crop),
-        np.uint64(out.data.ptr),
-        *map(np.int64, out.strides),
-        np.int32(OUT_TYPES[out.dtype.name]),
-        np.int32(columns),
-        np.int32(rows),
-        *decode_matrix(fmt, color).astype(np.float32).ravel(),
-    ]
-    _launch(planes[0].device, "to_rgb", columns, rows, arguments)
-
-
-def from_rgb(rgb: Any, fmt: PixelFormat, color: ColorSpec, planes: Sequence[Any]) -> None:
-    """Write uint8 (height, width, 3 or 4) into the planes of a frame; see ``cpu.from_rgb``.
-
-    Queued, and checked, like :func:`to_rgb`.
-    """
-    _check_device(planes[0], [*planes, rgb])
-    if not fmt.is_yuv:
-        with planes[0].device:
-            copy_rgb(rgb, planes[0])
-        return
-    height, width = rgb.shape[:2]
-    arguments = [
-        np.uint64(rgb.data.ptr),
-        *map(np.int64, rgb.strides),
-        np.int32(width),
-        np.int32(height),
-        *_plane_arguments(planes),
-        np.int32(FORMATS[fmt]),
-        *encode_matrix(fmt, color).astype(np.float32).ravel(),
-    ]
-    _launch(planes[0].device, "from_rgb", (width + 1) // 2, (height + 1) // 2, arguments)
-
-
-def _cupy() -> Any:  # an untyped module
-    import cupy
-
-    return cupy
-
-
-@functools.cache
-def _module(device: int) -> Any:
-    """Return the kernels, compiled for the device of that number, which must be current."""
-    del device
-    return _cupy().RawModule(code=SOURCE, options=("--std=c++14",))
-
-
-def _launch(device: Any, name: str, columns: int, rows: int, arguments: list[Any]) -> None:
-    """Queue a kernel with one thread for each column and row."""
-    grid = (-(-columns // BLOCK[0]), -(-rows // BLOCK[1]))
-    with device:
-        _module(device.id).get_function(name)(grid, BLOCK, tuple(arguments))
-
-
-def _plane_arguments(planes: Sequence[Any]) -> list[Any]:
-    """Return pointer and pitch of two planes; zeros stand for a second one that is not there."""
-    arguments: list[Any] = []
+    _check_device(planes[0], planes)
     for index, plane in enumerate(planes):
         packed = plane.dtype.itemsize
+        if (plane.data.ptr | plane.strides[0]) % packed:
+            raise InvalidArgumentError(f"plane {index} is not aligned to {packed} bytes")
         for extent, stride in zip(plane.shape[:0:-1], plane.strides[:0:-1], strict=True):
             if extent > 1 and stride != packed:
                 raise InvalidArgumentError(
@@ -129,8 +143,6 @@ def _plane_arguments(planes: Sequence[Any]) -> list[Any]:
                     "follow each other, so pass a plane that was sliced by rows only, or a copy"
                 )
             packed *= extent
-        arguments += [np.uint64(plane.data.ptr), np.int64(plane.strides[0])]
-    return arguments + [np.uint64(0), np.int64(0)] * (2 - len(planes))
 
 
 def _check_device(first: Any, arrays: Sequence[Any]) -> None:
@@ -140,3 +152,27 @@ def _check_device(first: Any, arrays: Sequence[Any]) -> None:
                 f"the first plane is on GPU {first.device.id}, another array on GPU "
                 f"{array.device.id}; copy one so that all are on the same GPU"
             )
+
+
+# --- RGB to frames --------------------------------------------------------------------------------
+
+
+def from_rgb(rgb: Any, fmt: PixelFormat, color: ColorSpec, planes: Sequence[Any]) -> None:
+    """Write uint8 (height, width, 3 or 4) into the planes of a frame; see ``cpu.from_rgb``.
+
+    Queued on the current stream of the planes' device.
+    """
+    _check_device(planes[0], [*planes, rgb])
+    if not fmt.is_yuv:
+        with planes[0].device:
+            copy_rgb(rgb, planes[0])
+        return
+    check_planes(planes)
+    target = Buffer(rgb.data.ptr, rgb.shape, rgb.strides, "uint8", rgb.data.device_id)
+    _launch(encode_launch(target, fmt, color, _addresses(planes)), ENCODE, "encode", target.device)
+
+
+def _cupy() -> Any:  # an untyped module
+    import cupy
+
+    return cupy

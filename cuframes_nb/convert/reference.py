@@ -9,22 +9,43 @@ Tests hold every fast path against this module. The equations are those of Rec. 
     E'Y = Kr R + (1 - Kr - Kb) G + Kb B     E'Pb = (B - E'Y) / (2 (1 - Kb))
                                             E'Pr = (R - E'Y) / (2 (1 - Kr))
 
-A chroma sample belongs to its block of 2x2 luma samples; its centre is the block's centre. At odd
-sizes the last column and row of blocks are cut.
+A chroma sample belongs to its block of 2x2 luma samples, and without resizing it applies to them
+as it is. At odd sizes the last column and row of blocks are cut. With resizing its centre counts,
+which by Chroma420SampleLocType of H.273 clause 8.7 is
+
+==== ========== ====================================================================================
+type name       centre, seen from the centre of the block's first luma sample, in luma samples
+==== ========== ====================================================================================
+0    left       0 right, 1/2 down; what H.264 (E.2.1) and H.265 (E.3.1) mean by saying nothing
+1    center     1/2 right, 1/2 down
+2    topleft    0 right, 0 down
+==== ========== ====================================================================================
+
+Resizing looks at nothing outside the rectangle that is resized: what would lie there is replaced by
+the nearest sample inside. Luma and chroma are each resized at their own resolution:
+
+nearest
+    the pixel whose square holds the centre of the new one, with the chroma of its block;
+bilinear
+    between the four samples around the centre, without a filter against aliasing;
+area
+    the mean over the new pixel's square, each sample being constant over its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from cuframes_nb.color import ColorSpec
+from cuframes_nb.convert._placing import Placement
 from cuframes_nb.formats import PixelFormat
 
-__all__ = ["resize_reference", "rgb_reference", "yuv_reference"]
+__all__ = ["picture_reference", "resize_reference", "rgb_reference", "yuv_reference"]
 
 
 def rgb_reference(
@@ -47,24 +68,62 @@ def resize_reference(
     color: ColorSpec,
     size: tuple[int, int],
     crop: tuple[int, int, int, int] | None = None,
+    *,
+    interpolation: str = "bilinear",
+    siting: str = "left",
 ) -> npt.NDArray[np.float64]:
-    """Return the frame, or a rectangle of it, resized to `size`: (height, width, 3), not clipped.
-
-    Bilinear with half-pixel centres, samples outside the rectangle replaced by the nearest inside;
-    luma and chroma are each interpolated at their own resolution.
-    """
+    """Return the frame, or a rectangle of it, resized: (height, width, 3), not clipped."""
     codes = [_code_values(plane, fmt) for plane in planes]
     left, top, width, height = crop or (0, 0, codes[0].shape[1], codes[0].shape[0])
-    xs = _source_positions(left, width, size[0])
-    ys = _source_positions(top, height, size[1])
-    first = _bilinear(codes[0], ys, xs)
+    if interpolation == "nearest":
+        rgb = rgb_reference(planes, fmt, color)
+        return rgb[_nearest(top, height, size[1])][:, _nearest(left, width, size[0])]
+    weights = _area_weights if interpolation == "area" else _bilinear_weights
+    shift_x, shift_y = _SITINGS[siting]
+    down, across = weights(top, height, size[1], 1, 0), weights(left, width, size[0], 1, 0)
+    first = _resample(codes[0], down, across)
     if not fmt.is_yuv:
         return first[:, :, :3] / 255
     if fmt is PixelFormat.GRAY8:
         return _decode(first, None, fmt, color)
-    chroma_xs = (xs / 2 - 0.25).clip(left // 2, (left + width - 1) // 2)
-    chroma_ys = (ys / 2 - 0.25).clip(top // 2, (top + height - 1) // 2)
-    return _decode(first, _bilinear(codes[1], chroma_ys, chroma_xs), fmt, color)
+    down = weights(top, height, size[1], 2, shift_y)
+    across = weights(left, width, size[0], 2, shift_x)
+    return _decode(first, _resample(codes[1], down, across), fmt, color)
+
+
+def picture_reference(
+    planes: Sequence[npt.NDArray[Any]],
+    fmt: PixelFormat,
+    color: ColorSpec,
+    placement: Placement,
+    *,
+    channels: str = "rgb",
+    interpolation: str = "bilinear",
+    siting: str = "left",
+    fill: float = 0,
+    mean: Sequence[float] = (0, 0, 0),
+    std: Sequence[float] = (1, 1, 1),
+) -> npt.NDArray[np.float64]:
+    """Return what a frame becomes in a result with borders: (height, width, channels), normalised.
+
+    Values are clipped to 0..1 before `mean` and `std` apply.
+    """
+    left, top, columns, rows = placement.target
+    make = functools.partial(
+        _inner,
+        fmt=fmt,
+        color=color,
+        placement=placement,
+        interpolation=interpolation,
+        siting=siting,
+    )
+    picture = _gray(planes, fmt, make) if channels == "gray" else make(planes)
+    if channels == "bgr":
+        picture = picture[..., ::-1]
+    result = np.full((placement.size[1], placement.size[0], picture.shape[2]), fill / 255)
+    result[top : top + rows, left : left + columns] = picture.clip(0, 1)
+    count = picture.shape[2]
+    return np.asarray((result - np.array(mean)[:count]) / np.array(std)[:count])
 
 
 def yuv_reference(
@@ -137,20 +196,83 @@ def _block_means(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.asarray(sums / counts, dtype=np.float64)
 
 
-def _source_positions(start: int, extent: int, count: int) -> npt.NDArray[np.float64]:
-    """Return where the centres of `count` pixels lie among `extent` pixels from `start` on."""
-    inside = (np.arange(count) + 0.5) * (extent / count) - 0.5
-    return start + inside.clip(0, extent - 1)
-
-
-def _bilinear(
-    plane: npt.NDArray[np.float64], ys: npt.NDArray[np.float64], xs: npt.NDArray[np.float64]
+def _inner(
+    planes: Sequence[npt.NDArray[Any]],
+    *,
+    fmt: PixelFormat,
+    color: ColorSpec,
+    placement: Placement,
+    interpolation: str,
+    siting: str,
 ) -> npt.NDArray[np.float64]:
-    """Return `plane` (h, w) or (h, w, n) at each pair of the positions `ys`, `xs`."""
-    y0, x0 = ys.astype(int), xs.astype(int)
-    y1, x1 = np.minimum(y0 + 1, len(plane) - 1), np.minimum(x0 + 1, plane.shape[1] - 1)
-    tail = (1,) * (plane.ndim - 2)
-    down, right = (ys - y0).reshape(-1, 1, *tail), (xs - x0).reshape(1, -1, *tail)
-    above = plane[y0][:, x0] * (1 - right) + plane[y0][:, x1] * right
-    below = plane[y1][:, x0] * (1 - right) + plane[y1][:, x1] * right
-    return np.asarray(above * (1 - down) + below * down, dtype=np.float64)
+    """Return the picture alone, R, G, B."""
+    x, y, width, height = crop = placement.source
+    size = placement.target[2:]
+    if size == (width, height):
+        return rgb_reference(planes, fmt, color)[y : y + height, x : x + width]
+    options = {"interpolation": interpolation, "siting": siting}
+    return resize_reference(planes, fmt, color, size, crop, **options)
+
+
+def _gray(
+    planes: Sequence[npt.NDArray[Any]],
+    fmt: PixelFormat,
+    picture: Callable[..., npt.NDArray[np.float64]],
+) -> npt.NDArray[np.float64]:
+    """Return what `picture` makes of luma alone, or of RGB the sum that BT.601 weighs."""
+    if not fmt.is_yuv:
+        return np.asarray(picture(planes) @ np.array([[0.299], [0.587], [0.114]]))
+    if fmt.is_semiplanar:
+        middle = 2 ** (fmt.bit_depth - 1)
+        codes = middle << 6 if fmt is PixelFormat.P010 else middle
+        planes = (planes[0], np.full_like(planes[1], codes))
+    return picture(planes)[..., :1]
+
+
+# --- Resampling: a matrix for each axis -----------------------------------------------------------
+
+_SITINGS: Final = {"left": (0.0, 0.5), "center": (0.5, 0.5), "topleft": (0.0, 0.0)}
+
+
+def _resample(
+    plane: npt.NDArray[np.float64], down: npt.NDArray[np.float64], across: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return `plane` (h, w) or (h, w, n), resized by the weights for its rows and columns."""
+    rows = np.tensordot(down, plane[:, : across.shape[1]][: down.shape[1]], axes=1)
+    return np.asarray(np.moveaxis(np.tensordot(across, rows, axes=(1, 1)), 0, 1))
+
+
+def _nearest(start: int, extent: int, count: int) -> npt.NDArray[np.intp]:
+    """Return which of `extent` pixels from `start` on hold the centres of `count` pixels."""
+    return start + (2 * np.arange(count) + 1) * extent // (2 * count)
+
+
+def _bilinear_weights(
+    start: int, extent: int, count: int, step: int, shift: float
+) -> npt.NDArray[np.float64]:
+    """Return what each sample counts in each of `count` pixels: (pixels, samples).
+
+    Samples are `step` pixels apart, their centres `shift` pixels behind those of their first ones.
+    """
+    low, high = start // step, (start + extent - 1) // step
+    inside = ((np.arange(count) + 0.5) * (extent / count) - 0.5).clip(0, extent - 1)
+    positions = ((start + inside - shift) / step).clip(low, high)
+    distances = np.abs(positions[:, None] - np.arange(high + 1))
+    return np.asarray((1 - distances).clip(0, None))
+
+
+def _area_weights(
+    start: int, extent: int, count: int, step: int, shift: float
+) -> npt.NDArray[np.float64]:
+    """Return the same for means over the pixels' own extents."""
+    low, high = start // step, (start + extent - 1) // step
+    edges = start + np.arange(count + 1) * (extent / count)
+    # A sample's own extent is `step` pixels around its centre.
+    edges = (edges - shift - 0.5) / step + 0.5
+    begins = np.arange(high + 1, dtype=np.float64)
+    ends = begins + 1
+    begins[: low + 1], ends[-1] = -np.inf, np.inf  # replace what would lie outside
+    first, last = edges[:-1, None], edges[1:, None]
+    overlaps = (np.minimum(last, ends) - np.maximum(first, begins)).clip(0, None)
+    overlaps[:, :low] = 0
+    return np.asarray(overlaps / (last - first))

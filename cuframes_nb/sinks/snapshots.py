@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,12 +15,17 @@ from numpy.typing import NDArray
 from cuframes_nb._api.frame import Frame
 from cuframes_nb._api.subscribe import subscribe
 from cuframes_nb._api.subscriber import Subscriber
-from cuframes_nb.errors import InvalidArgumentError
+from cuframes_nb._cuda.nvjpeg.painter import Picture
+from cuframes_nb._cuda.nvjpeg.pictures import PictureEncoder
+from cuframes_nb.errors import DeviceError, InvalidArgumentError, UnsupportedError
 from cuframes_nb.formats import PixelFormat
 from cuframes_nb.sinks.feed import check_source
 from cuframes_nb.sinks.files import as_path, jpeg, png, write_whole
 
 __all__ = ["snapshot"]
+
+_QUALITY: Final = 92
+"""Of JPEG."""
 
 _Content: TypeAlias = Callable[[BinaryIO], object]
 
@@ -43,7 +49,8 @@ def snapshot(
         ``.png``
             ``frame.rgb()``, 8 bits, without loss.
         ``.jpg``, ``.jpeg``
-            The same with quality 92. Needs simplejpeg or Pillow.
+            The same with quality 92 and chroma of half the size. Frames on a GPU are encoded there
+            if nvJPEG is there (the extra ``cuda13`` or ``cuda12`` brings it); else it needs simplejpeg or Pillow.
         ``.npy``
             ``frame.array`` as it is, for ``numpy.load``.
         ``.yuv``, ``.nv12``
@@ -109,8 +116,23 @@ def _png(frame: Frame) -> _Content:
 
 
 def _jpeg(frame: Frame) -> _Content:
-    data = jpeg(_host(frame.rgb()))
+    data = _gpu_jpeg(frame) or jpeg(_host(frame.rgb()), _QUALITY)
     return lambda file: file.write(data)
+
+
+def _gpu_jpeg(frame: Frame) -> bytes | None:
+    """Return a frame on a GPU as JPEG, encoded there; None where that cannot be done."""
+    if frame.device == "cpu":
+        return None
+    whole = (0, 0, frame.width, frame.height)
+    picture = Picture(
+        frame.planes, frame.format, frame.color, whole, whole[2:], is_queued=True
+    )  # a copy may not be made yet
+    try:
+        with contextlib.closing(PictureEncoder(int(frame.device.removeprefix("cuda:")))) as encoder:
+            return encoder.encode(picture, _QUALITY)
+    except (UnsupportedError, DeviceError):  # it is tried on the CPU, which says more if it must
+        return None
 
 
 def _npy(frame: Frame) -> _Content:

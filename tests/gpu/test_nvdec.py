@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -209,6 +210,23 @@ def test_memory_of_the_gpu_is_flat():
     for _ in range(4):
         play_once(150)
     assert free - cupy.cuda.runtime.memGetInfo()[0] < 64 << 20
+
+
+@needs_film
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_a_hundred_thousand_frames_leave_nothing():
+    open_files, threads, free = [], [], []
+    with playing(VideoFile(FILM, decoder="gpu", loop=True)) as subscriber:
+        for number, _ in enumerate(itertools.islice(frames_of(subscriber), 100_000)):
+            if number % 10_000 == 5_000:
+                open_files.append(sum(1 for _ in Path("/proc/self/fd").iterdir()))
+                threads.append(threading.active_count())
+                free.append(cupy.cuda.runtime.memGetInfo()[0])
+    assert max(open_files) - min(open_files) < 8, open_files
+    assert max(threads) - min(threads) <= 1, threads
+    assert max(free) - min(free) < 256 << 20, free  # for a moment there are two decoders
+    assert abs(free[-1] - free[0]) < 64 << 20, free
 
 
 # --- What a GPU does not decode -------------------------------------------------------------------

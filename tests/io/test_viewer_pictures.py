@@ -15,11 +15,23 @@ from PIL import Image
 
 import cuframes_nb as cf
 from cuframes_nb import convert
-from cuframes_nb._viewer import picture
+from cuframes_nb._viewer import encoders, picture
 from cuframes_nb._viewer.encoders import JpegEncoder
-from cuframes_nb._viewer.picture import Planes, Scaler, aligned, fitted, resized, rgb_pixels
+from cuframes_nb._viewer.images import as_pixels, device_of, on_host, shown_pixels
+from cuframes_nb._viewer.picture import (
+    Picture,
+    Planes,
+    Scaler,
+    aligned,
+    fitted,
+    resized,
+    rgb_pixels,
+)
 from cuframes_nb.sinks import png
 from tests.helpers.frames import publisher
+from tests.helpers.jpeg_kernel import COMPILER
+from tests.helpers.jpeg_kernel import paint as run_kernel
+from tests.helpers.pages import looking
 
 COLORS = list(itertools.product(("bt601", "bt709", "bt2020"), ("limited", "full")))
 FORMATS = ["nv12", "p010", "gray8", "rgb24", "rgba32"]
@@ -36,6 +48,36 @@ def scaler(request, monkeypatch):
     made = Scaler()
     assert made.name == request.param
     return made
+
+
+class Kernel:
+    """Scales as frames on a GPU are scaled, by the same kernel, here on the CPU."""
+
+    def __init__(self):
+        self._scaler = Scaler(lambda _: True)
+
+    def frame(self, *args):
+        return self._paint(self._scaler.frame(*args))
+
+    def pixels(self, pixels, size):
+        return self._paint(self._scaler.pixels(np.ascontiguousarray(pixels), size))
+
+    @staticmethod
+    def _paint(made):
+        assert isinstance(made, Picture)
+        return Planes(*run_kernel(made.planes, made.format, made.color, made.crop, made.size))
+
+
+@pytest.fixture(params=["swscale", "NumPy", "kernel"])
+def any_scaler(request, monkeypatch):
+    """Return the same, or one as it is used for frames on a GPU."""
+    if request.param == "kernel":
+        if COMPILER is None:
+            pytest.skip("there is no g++")
+        return Kernel()
+    if request.param == "NumPy":
+        monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    return Scaler()
 
 
 @contextlib.contextmanager
@@ -94,35 +136,35 @@ def paint(slot, format_, color):
         convert.from_rgb(rgb, slot.planes, format_, cf.ColorSpec(*color))
 
 
-def middles(pixels):
-    """Return the pixel in the middle of each patch."""
+def insides(pixels):
+    """Return of each of 8 x 8 patches a pixel of a block that no other patch reaches into."""
     step = len(pixels) // 8
-    return pixels[step // 2 :: step, step // 2 :: step].astype(int)
+    return pixels[step // 4 :: step, step // 4 :: step].astype(int)
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_colors_are_those_of_the_frame(scaler, format_):
+def test_colors_are_those_of_the_frame(any_scaler, format_):
     for color in [("rgb", "full")] if format_ in {"rgb24", "rgba32"} else COLORS:
         fill = functools.partial(paint, format_=format_, color=color)
         with frame_of(fill, SIDE, SIDE, format_, color) as (frame, _):
-            wanted = middles(frame.rgb())
+            wanted = insides(frame.rgb())
             for side, quality in itertools.product((SIDE, SIDE // 2), (80, 100)):
-                drawn = scaler.frame(frame, whole(frame), (side, side))
-                found = middles(decoded(encoded(drawn, quality)))
+                drawn = any_scaler.frame(frame, whole(frame), (side, side))
+                found = insides(decoded(encoded(drawn, quality)))
                 assert abs(found - wanted).max() <= 3, (color, side, quality)
 
 
 @pytest.mark.parametrize("made", ["rgb", "gray"])
-def test_colors_of_what_process_made_are_kept(scaler, made):
+def test_colors_of_what_process_made_are_kept(any_scaler, made):
     pixels = PALETTE.repeat(PATCH, 0).repeat(PATCH, 1)
     pixels = pixels if made == "rgb" else pixels[..., 1]
-    wanted = middles(pixels if made == "rgb" else np.dstack([pixels] * 3))
+    wanted = insides(pixels if made == "rgb" else np.dstack([pixels] * 3))
     for side in (SIDE, SIDE // 2):
-        found = middles(decoded(encoded(scaler.pixels(pixels, (side, side)))))
+        found = insides(decoded(encoded(any_scaler.pixels(pixels, (side, side)))))
         assert abs(found - wanted).max() <= 3
 
 
-def test_dark_and_bright_stay_what_they_are(scaler):
+def test_dark_and_bright_stay_what_they_are(any_scaler):
     for value, shown in [(16, 0), (128, 130), (235, 255), (0, 0), (255, 255)]:
 
         def fill(slot, value=value):
@@ -131,7 +173,7 @@ def test_dark_and_bright_stay_what_they_are(scaler):
         for color in (("bt601", "limited"), ("bt709", "limited")):
             with frame_of(fill, 64, 64, color=color) as (frame, _):
                 for size in ((64, 64), (32, 32)):
-                    found = decoded(encoded(scaler.frame(frame, whole(frame), size)))
+                    found = decoded(encoded(any_scaler.frame(frame, whole(frame), size)))
                     assert abs(found - shown).max() <= 3
 
 
@@ -163,9 +205,9 @@ def check_cuts(scaler, format_, width, height):
                     assert np.array_equal(drawn, rgb[top : top + rows, left : left + columns])
 
 
-def test_a_cut_of_a_checkerboard_shows_its_squares(scaler):
+def test_a_cut_of_a_checkerboard_shows_its_squares(any_scaler):
     for color in COLORS:
-        check_squares(scaler, color)
+        check_squares(any_scaler, color)
 
 
 def check_squares(scaler, color):
@@ -246,20 +288,20 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_frames_of_any_shape_become_pictures(scaler, format_):
+def test_frames_of_any_shape_become_pictures(any_scaler, format_):
     for width, height in SHAPES:
         with frame_of(flat, width, height, format_) as (frame, _):
             wanted = frame.rgb()[0, 0].astype(int)
             for scale in (1.0, 0.5, 0.35, 0.1):
                 size = fitted((width, height), None, scale)
-                drawn = scaler.frame(frame, whole(frame), size)
+                drawn = any_scaler.frame(frame, whole(frame), size)
                 assert size_of(drawn) == size
                 pixels = decoded(encoded(drawn, 90))
                 assert pixels.shape == (size[1], size[0], 3)
                 assert abs(pixels - wanted).max() <= 3
 
 
-def test_pictures_of_any_shape_are_made_smaller(scaler):
+def test_pictures_of_any_shape_are_made_smaller(any_scaler):
     for width, height in SHAPES:
         for pixels in (
             np.full((height, width), 90, np.uint8),
@@ -267,17 +309,17 @@ def test_pictures_of_any_shape_are_made_smaller(scaler):
         ):
             for scale in (1.0, 0.5, 0.1):
                 size = fitted((width, height), None, scale)
-                drawn = scaler.pixels(pixels, size)
+                drawn = any_scaler.pixels(pixels, size)
                 assert size_of(drawn) == size
                 found = decoded(encoded(drawn))
                 assert found.shape == (size[1], size[0], 3)
                 assert abs(found - pixels[0, 0]).max() <= 3
 
 
-def test_cut_out_pictures_are_made_smaller(scaler):
+def test_cut_out_pictures_are_made_smaller(any_scaler):
     pixels = np.zeros((60, 80, 3), np.uint8)
     pixels[10:50, 20:60] = (10, 200, 90)
-    found = decoded(encoded(scaler.pixels(pixels[10:50, 20:60], (20, 20))))
+    found = decoded(encoded(any_scaler.pixels(pixels[10:50, 20:60], (20, 20))))
     assert abs(found - (10, 200, 90)).max() <= 3
 
 
@@ -292,7 +334,7 @@ def test_nothing_behind_an_odd_edge_is_seen():
 
 
 @pytest.mark.parametrize("format_", ["nv12", "p010", "gray8", "rgb24"])
-def test_padding_between_rows_is_not_seen(scaler, format_):
+def test_padding_between_rows_is_not_seen(any_scaler, format_):
     found = []
     for pitch in (None, 512, 800):
 
@@ -309,8 +351,8 @@ def test_padding_between_rows_is_not_seen(scaler, format_):
         with frame_of(fill, 66, 50, format_, pitch=pitch) as (frame, _):
             assert pitch is None or set(frame.pitches) == {pitch}
             sizes = ((66, 50), (32, 24))
-            drawn = [scaler.frame(frame, whole(frame), size) for size in sizes]
-            drawn.append(scaler.frame(frame, (10, 20, 12, 14), (12, 14)))
+            drawn = [any_scaler.frame(frame, whole(frame), size) for size in sizes]
+            drawn.append(any_scaler.frame(frame, (10, 20, 12, 14), (12, 14)))
             found.append([encoded(each) for each in drawn])
     assert found[0] == found[1] == found[2]
 
@@ -398,3 +440,143 @@ def test_a_scaler_that_cannot_be_imported_is_done_without(monkeypatch):
             assert Scaler().name == "NumPy"
     monkeypatch.setattr("av.VideoFrame", object)  # an old one, that takes no arrays
     assert Scaler().name == "NumPy"
+
+
+# --- On a GPU, as far as that can be seen without one ---------------------------------------------
+
+
+class Gpu:
+    """Stands in for the encoder of a GPU: has the kernel painted on the CPU."""
+
+    made = ()
+
+    def __init__(self, ordinal):
+        type(self).made += (self,)
+        self.ordinal, self.closed, self.failing = ordinal, 0, False
+
+    def encode(self, made, quality):
+        if self.failing:
+            raise cf.DeviceError("the GPU fell off the bus")
+        painted = Planes(*run_kernel(made.planes, made.format, made.color, made.crop, made.size))
+        return JpegEncoder().encode(painted, quality)
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Let frames in host memory be taken for frames on a GPU."""
+    if COMPILER is None:
+        pytest.skip("there is no g++")
+    monkeypatch.setattr(Gpu, "made", ())
+    monkeypatch.setattr(encoders, "PictureEncoder", Gpu)
+    monkeypatch.setattr(cf.Frame, "device", property(lambda _: "cuda:3"))
+    monkeypatch.setattr(encoders, "device_of", lambda _: "cuda:3")
+    return Gpu
+
+
+def gray_frame():
+    return frame_of(flat, 64, 48)
+
+
+def test_frames_of_a_gpu_are_encoded_there(gpu):
+    encoder = JpegEncoder()
+    scaler = Scaler(encoder.takes)
+    with gray_frame() as (frame, _):
+        for _ in range(3):
+            drawn = scaler.frame(frame, whole(frame), (32, 24))
+            assert isinstance(drawn, Picture)
+            assert not drawn.is_queued
+            assert abs(decoded(encoder.encode(drawn, 90)) - 128).max() <= 1
+    (made,) = gpu.made
+    assert made.ordinal == 3
+    assert (encoder.name, scaler.name) == ("JPEG (nvJPEG)", "the GPU")
+    encoder.rest()
+    encoder.rest()
+    assert made.closed == 1
+    assert encoder.takes("cuda:3")
+    assert len(gpu.made) == 2
+
+
+def test_host_memory_is_encoded_by_the_cpu(gpu):
+    encoder = JpegEncoder()
+    assert not encoder.takes("cpu")
+    assert gpu.made == ()
+    scaler = Scaler(encoder.takes)
+    assert isinstance(scaler.pixels(np.zeros((4, 4, 3), np.uint8), (4, 4)), np.ndarray)
+    assert (encoder.name, scaler.name) == ("JPEG (libjpeg-turbo)", "swscale")
+
+
+def test_without_nvjpeg_it_is_told_why(gpu, monkeypatch):
+    asked = []
+
+    def missing(ordinal):
+        asked.append(ordinal)
+        raise cf.UnsupportedError("nvJPEG is not installed: install it")
+
+    monkeypatch.setattr(encoders, "PictureEncoder", missing)
+    encoder = JpegEncoder()
+    scaler = Scaler(encoder.takes)
+    with gray_frame() as (frame, _):
+        for _ in range(3):
+            drawn = scaler.frame(frame, whole(frame), (64, 48))
+            assert not isinstance(drawn, Picture)
+            encoder.encode(drawn, 90)
+    assert asked == [3]
+    assert encoder.name == "JPEG (libjpeg-turbo; nvJPEG is not installed: install it)"
+    assert scaler.name != "the GPU"
+
+
+def test_a_gpu_that_fails_is_given_up(gpu):
+    encoder = JpegEncoder()
+    scaler = Scaler(encoder.takes)
+    with gray_frame() as (frame, _):
+        drawn = scaler.frame(frame, whole(frame), (64, 48))
+        gpu.made[0].failing = True
+        with pytest.raises(cf.DeviceError, match="bus"):
+            encoder.encode(drawn, 90)
+        assert gpu.made[0].closed == 1
+        with pytest.raises(cf.UnsupportedError, match="bus"):
+            encoder.encode(drawn, 90)
+        assert not isinstance(scaler.frame(frame, whole(frame), (64, 48)), Picture)
+    assert not encoder.takes("cuda:3")
+    encoder.rest()
+    assert gpu.made[0].closed == 1
+
+
+def test_a_view_goes_on_when_the_gpu_fails(gpu, monkeypatch):
+    with publisher() as pub, looking("cam") as page:
+        page.hello()
+        for turn in range(1, 5):
+            with pub.acquire() as slot:
+                flat(slot, 100 + turn)
+                pub.publish(slot)
+            if turn == 3:
+                gpu.made[0].failing = True
+            shown = page.wait_for(turn)
+            assert shown.mime == "image/jpeg"
+        assert page.camera["error"] is None
+        page.wait_for(4, still=True)  # at the latest with the next state
+        encoder = page.viewer.do(lambda: None, wait=10) and page.viewer._encoder.name
+        assert encoder == "JPEG (libjpeg-turbo; the GPU fell off the bus)"
+
+
+def test_a_view_that_rests_gives_the_gpu_back(gpu):
+    with publisher() as pub, looking("cam") as page:
+        page.hello()
+        with pub.acquire() as slot:
+            flat(slot)
+            pub.publish(slot)
+        page.wait_for(1)
+        assert page.status["encoder"] == "JPEG (nvJPEG), scaled by the GPU"
+        assert [made.closed for made in gpu.made] == [0]
+    assert [made.closed for made in gpu.made] == [1]
+
+
+def test_what_process_made_is_told_where_it_is():
+    pixels = np.zeros((4, 6, 3), np.uint8)
+    assert shown_pixels(pixels) is pixels
+    assert device_of(pixels) == "cpu"
+    assert on_host(pixels) is pixels
+    assert np.array_equal(shown_pixels(pixels[:, ::2]), as_pixels(pixels[:, ::2]))

@@ -140,11 +140,36 @@ def test_resizing_reads_nothing_outside_the_crop():
     np.testing.assert_allclose(found, 10)
 
 
-def test_chroma_lies_in_the_middle_of_its_block():
+@pytest.mark.parametrize(
+    ("siting", "chroma"),
+    [
+        ("center", [0, 80, 160, 240]),
+        # New pixels have their centres half a pixel behind those of the first of each pair.
+        ("left", [20, 100, 180, 240]),
+        ("topleft", [20, 100, 180, 240]),
+    ],
+)
+def test_chroma_lies_where_the_siting_says(siting, chroma):
     luma = np.full((2, 8), 128, np.uint8)
-    chroma = np.zeros((1, 4, 2), np.uint8)
-    chroma[..., 1] = [0, 80, 160, 240]
+    samples = np.full((1, 4, 2), 128, np.uint8)
+    samples[..., 1] = [0, 80, 160, 240]
     color = ColorSpec("bt709", "full")
-    red = resize_reference((luma, chroma), NV12, color, (4, 1))[0, :, 0]
-    expected = (128 + 2 * (1 - 0.2126) * (np.array([0, 80, 160, 240]) - 128)) / 255
-    np.testing.assert_allclose(red, expected, atol=1e-12)
+    for interpolation in ("bilinear", "area"):
+        red = resize_reference(
+            (luma, samples), NV12, color, (4, 1), interpolation=interpolation, siting=siting
+        )
+        expected = (128 + 2 * (1 - 0.2126) * (np.array(chroma) - 128)) / 255
+        np.testing.assert_allclose(red[0, :, 0], expected, atol=1e-12)
+
+
+def test_left_chroma_lies_between_two_rows():
+    luma = np.full((8, 2), 128, np.uint8)
+    samples = np.full((4, 1, 2), 128, np.uint8)
+    samples[:, 0, 1] = [0, 80, 160, 240]
+    color = ColorSpec("bt709", "full")
+    same = [
+        resize_reference((luma, samples), NV12, color, (2, 4), siting=s) for s in ("left", "center")
+    ]
+    np.testing.assert_allclose(same[0], same[1], atol=1e-12)
+    moved = resize_reference((luma, samples), NV12, color, (2, 4), siting="topleft")
+    assert (moved[:3, :, 0] > same[0][:3, :, 0]).all()

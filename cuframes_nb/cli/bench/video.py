@@ -75,7 +75,7 @@ def _compared(plan: Plan, name: str, path: Path, count: int) -> list[Result]:
     }
     rows = _rows(name, _in_turns(ways, plan))
     if plan.memory == "cuda":
-        with _in_length(path, _LONGER) as longer:
+        with _in_length(path, max(1, _LONGER // count)) as longer:
             rows += _rows(name, _in_turns(_on_gpu(plan, longer, count), plan, 3))
     return rows
 
