@@ -11,6 +11,7 @@ from cuframes_nb._doctor.browsers import look_at_browsers
 from cuframes_nb._doctor.checks import Check, Trial, outcomes
 from cuframes_nb._doctor.codecs import look_at_codecs
 from cuframes_nb._doctor.decoding import look_at_decoding
+from cuframes_nb._doctor.jpeg import look_at_jpeg
 from cuframes_nb._doctor.packages import look_at_packages
 from cuframes_nb._doctor.sharing import look_at_gpus, look_at_host_memory, look_at_kernel
 from cuframes_nb._doctor.system import look_at_directory, look_at_limits, look_at_python
@@ -26,6 +27,7 @@ TRIALS: Final[tuple[tuple[Trial, Way], ...]] = (
     (Trial("system", "runtime directory", look_at_directory, needed=True), outcomes),
     (Trial("frames", "host memory", look_at_host_memory, needed=True), apart),
     (Trial("GPU", "GPUs", look_at_gpus), apart),
+    (Trial("GPU", "JPEG on a GPU", look_at_jpeg), apart),
     (Trial("packages", "packages", look_at_packages), apart),
     (Trial("films", "codecs", look_at_codecs), apart),
     (Trial("films", "decoding on a GPU", look_at_decoding), apart),

@@ -50,7 +50,8 @@ def snapshot(
             ``frame.rgb()``, 8 bits, without loss.
         ``.jpg``, ``.jpeg``
             The same with quality 92 and chroma of half the size. Frames on a GPU are encoded there
-            if nvJPEG is there (the extra ``cuda13`` or ``cuda12`` brings it); else it needs simplejpeg or Pillow.
+            by nvJPEG, which the extras ``cuda13`` and ``cuda12`` bring; others need simplejpeg or
+            Pillow.
         ``.npy``
             ``frame.array`` as it is, for ``numpy.load``.
         ``.yuv``, ``.nv12``

@@ -6,6 +6,8 @@ import json
 import pytest
 
 import cuframes_nb as cf
+from cuframes_nb._cuda.nvjpeg.library import load
+from cuframes_nb.errors import UnsupportedError
 from tests.helpers.commands import ran
 
 pytestmark = [pytest.mark.gpu, pytest.mark.process]
@@ -49,3 +51,16 @@ def test_a_film_is_decoded_on_a_gpu_that_can():
     else:
         assert check["status"] == "missing"
         assert "NVIDIA_DRIVER_CAPABILITIES" in check["advice"]
+
+
+def test_a_picture_is_encoded_where_nvjpeg_is():
+    _, out, _ = ran("doctor", "--json")
+    checks = {check["name"]: check for check in json.loads(out)["checks"]}
+    check = checks["JPEG on a GPU"]
+    try:
+        path = load().path
+    except UnsupportedError as error:
+        assert (check["status"], check["found"]) == ("missing", str(error))
+    else:
+        assert check["status"] == "ok", check
+        assert path in check["found"]

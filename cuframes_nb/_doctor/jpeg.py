@@ -1,0 +1,66 @@
+"""JPEG made on a GPU: a picture encoded and its size read again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+from cuframes_nb._doctor.checks import Check, Status
+from cuframes_nb.errors import DeviceError, UnsupportedError
+
+__all__ = ["look_at_jpeg"]
+
+_NAME: Final = "JPEG on a GPU"
+_SIDE: Final = 64
+_WITHOUT: Final = "nothing has to be done: pictures are encoded by the CPU"
+
+
+def look_at_jpeg() -> Iterator[Check]:
+    """Yield whether pictures of frames on a GPU are encoded there."""
+    from cuframes_nb._cuda.devices import device_count
+
+    try:
+        device_count()
+    except DeviceError as error:
+        yield Check("GPU", _NAME, Status.MISSING, str(error), _WITHOUT)
+        return
+    try:
+        found = _encoded()
+    except (UnsupportedError, ImportError) as error:
+        yield Check("GPU", _NAME, Status.MISSING, str(error), _WITHOUT)
+    except DeviceError as error:
+        yield Check("GPU", _NAME, Status.FAILED, str(error), _WITHOUT)
+    else:
+        yield Check("GPU", _NAME, Status.OK, found)
+
+
+def _encoded() -> str:
+    """Encode a gray picture on the first GPU; return by what.
+
+    Raises
+    ------
+    UnsupportedError, ImportError
+        If something is not there.
+    DeviceError
+        If it does not work.
+    """
+    from cuframes_nb._cuda.nvjpeg.library import load
+    from cuframes_nb._cuda.nvjpeg.painter import Picture
+    from cuframes_nb._cuda.nvjpeg.pictures import PictureEncoder
+    from cuframes_nb.color import ColorSpec
+    from cuframes_nb.formats import PixelFormat
+
+    library = load()
+    with contextlib.closing(PictureEncoder(0)) as encoder:
+        import cupy
+
+        with cupy.cuda.Device(0):
+            gray = cupy.full((_SIDE, _SIDE), 128, cupy.uint8)
+        whole = (0, 0, _SIDE, _SIDE)
+        color = ColorSpec("bt709", "full")
+        picture = Picture((gray,), PixelFormat.GRAY8, color, whole, whole[2:], is_queued=True)
+        data = encoder.encode(picture, 90)
+    if not data.startswith(b"\xff\xd8") or not data.endswith(b"\xff\xd9"):
+        raise DeviceError(f"what nvJPEG made is no JPEG: {data[:16].hex()}...")
+    return f"a picture of {len(data)} bytes by nvJPEG {library.version}, {library.path}"
