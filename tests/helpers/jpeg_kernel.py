@@ -2,20 +2,15 @@
 
 import ctypes
 import functools
-import shutil
 import struct
-import subprocess
-import tempfile
-from pathlib import Path
 
 import numpy as np
 
 from cuframes_nb._cuda.nvjpeg.kernel import FORMATS, SOURCE, TASK
 from cuframes_nb._cuda.nvjpeg.painter import Canvas, Picture, task_of
+from tests.helpers.compiling import compiled
 
-__all__ = ["COMPILER", "paint"]
-
-COMPILER = shutil.which("g++")
+__all__ = ["paint"]
 
 _WORDS_OF_CUDA = """
 #define __device__
@@ -36,23 +31,13 @@ extern "C" int size() { return sizeof(Task); }
 """
 
 
+_OPTIONS = ("-std=c++14", "-O1", "-Wall", "-Werror", "-fsanitize=undefined")
+
+
 @functools.cache
 def _library(fmt):
-    with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder, "paint.cpp"), Path(folder, "paint.so")
-        source.write_text(_WORDS_OF_CUDA + SOURCE + _GRID, encoding="utf-8")
-        flags = [
-            f"-DFORMAT={FORMATS[fmt]}",
-            "-std=c++14",
-            "-O1",
-            "-Wall",
-            "-Werror",
-            "-fsanitize=undefined",
-            "-shared",
-            "-fPIC",
-        ]
-        subprocess.run([COMPILER, *flags, str(source), "-o", str(library)], check=True, timeout=60)
-        loaded = ctypes.CDLL(str(library))
+    source = _WORDS_OF_CUDA + SOURCE + _GRID
+    loaded = compiled(source, *_OPTIONS, f"-DFORMAT={FORMATS[fmt]}")
     assert loaded.size() == struct.calcsize(TASK)
     loaded.run.argtypes, loaded.run.restype = [ctypes.c_char_p], None
     return loaded.run

@@ -6,26 +6,19 @@ memory it may touch, or one that is not aligned as a GPU wants it, is found and 
 """
 
 import ctypes
-import functools
-import hashlib
 import mmap
-import os
-import shutil
 import signal
-import subprocess
-import tempfile
-from pathlib import Path
 
 import numpy as np
-import pytest
 
 from cuframes_nb.convert._decode_kernel import KERNEL as DECODE
 from cuframes_nb.convert._encode_kernel import KERNEL as ENCODE
 from cuframes_nb.convert._kernel_parts import COMMON
 from cuframes_nb.convert._launches import encode_launch, launches
 from cuframes_nb.convert._outputs import Buffer
+from tests.helpers.compiling import compiled
 
-__all__ = ["POISON", "Guarded", "encode", "needs_compiler", "render"]
+__all__ = ["POISON", "Guarded", "encode", "render"]
 
 PROLOGUE = r"""
 #include <math.h>
@@ -154,36 +147,16 @@ extern "C" int run(const PARAMETER* parameter, int columns, int rows, int count)
 POISON = 0xA5
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _OPTIONS = (
-    *("-O0", "-shared", "-fPIC", "-std=c++17", "-w", "-pedantic-errors", "-fno-strict-aliasing"),
+    *("-O0", "-std=c++17", "-w", "-pedantic-errors", "-fno-strict-aliasing"),
     *("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"),  # a trap is SIGILL
 )
 
 
-def needs_compiler():
-    """Skip the test where there is no compiler; fail it where there has to be one."""
-    if shutil.which("g++"):
-        return
-    (pytest.fail if os.environ.get("CI") else pytest.skip)("no g++, which kernels are tested with")
-
-
-@functools.cache
-def _folder():
-    return tempfile.TemporaryDirectory(prefix="cf-kernels-", dir="/tmp")
-
-
-@functools.cache
 def _library(kernel, entry, parameter, macros):
     """Return a kernel for these macros, as a library."""
-    folder = Path(_folder().name)
-    name = hashlib.sha256(repr((entry, macros)).encode()).hexdigest()[:16]
-    source, library = folder / f"{name}.cpp", folder / f"{name}.so"
-    source.write_text(PROLOGUE + COMMON + kernel + EPILOGUE, encoding="utf-8")
     defines = [f"-D{key}={value}" for key, value in macros]
     defines += [f"-DENTRY={entry}", f"-DPARAMETER={parameter}"]
-    subprocess.run(
-        ["g++", *_OPTIONS, *defines, str(source), "-o", str(library)], check=True, timeout=100
-    )
-    return ctypes.CDLL(str(library))
+    return compiled(PROLOGUE + COMMON + kernel + EPILOGUE, *_OPTIONS, *defines)
 
 
 def _run(launch, kernel, entry, parameter):

@@ -2,22 +2,16 @@
 
 import contextlib
 import ctypes
-import functools
-import shutil
-import subprocess
-import tempfile
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
 from cuframes_nb.formats import FrameLayout
+from tests.helpers.compiling import compiled
 
-__all__ = ["COMPILER", "as_on_gpu", "fake_cupy", "rooms_and_planes"]
+__all__ = ["as_on_gpu", "fake_cupy", "rooms_and_planes"]
 
 POISON = 0xA5
-
-COMPILER = shutil.which("g++")
 
 _WORDS_OF_CUDA = """
 #define __device__ static inline
@@ -43,16 +37,7 @@ extern "C" void launch(const Dim* grid, const Dim* block, const Scene* scene)
 """
 
 _FLAGS = ("-std=c++14", "-O2", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined",
-          "-fno-sanitize-recover", "-shared", "-fPIC")  # fmt: skip
-
-
-@functools.cache
-def _library(source):
-    with tempfile.TemporaryDirectory() as folder:
-        text, library = Path(folder, "draw.cpp"), Path(folder, "draw.so")
-        text.write_text(_WORDS_OF_CUDA + source + _LAUNCH, encoding="utf-8")
-        subprocess.run([COMPILER, *_FLAGS, str(text), "-o", str(library)], check=True, timeout=60)
-        return ctypes.CDLL(str(library))
+          "-fno-sanitize-recover")  # fmt: skip
 
 
 class _Array(np.ndarray):
@@ -77,7 +62,7 @@ def as_on_gpu(array):
 class _RawModule:
     def __init__(self, code, options):
         assert options == ("--std=c++14",)
-        self._library = _library(code)
+        self._library = compiled(_WORDS_OF_CUDA + code + _LAUNCH, *_FLAGS)
 
     def get_function(self, name):
         assert name == "draw"

@@ -16,7 +16,8 @@ from cuframes_nb.convert._sampled import as_stored
 from cuframes_nb.convert.reference import picture_reference, yuv_reference
 from cuframes_nb.errors import InvalidArgumentError
 from cuframes_nb.formats import PixelFormat
-from tests.helpers.kernels import POISON, Guarded, encode, needs_compiler, render
+from tests.helpers.compiling import needs_compiler
+from tests.helpers.kernels import POISON, Guarded, encode, render
 
 NV12, P010, GRAY8, RGB24, RGBA32 = PixelFormat
 COLORS = [

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from cuframes_nb._cuda.nvjpeg.painter import matrix_of
 from cuframes_nb.color import ColorSpec
 from cuframes_nb.formats import PixelFormat
-from tests.helpers.jpeg_kernel import COMPILER, paint
+from tests.helpers.jpeg_kernel import paint
 from tests.helpers.jpeg_reference import painted
-
-needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no g++")
 
 COLORS = [
     ColorSpec(matrix, range_)
@@ -51,7 +49,6 @@ def check(fmt, color, frame, *, crop=None, size, seed=0, most=0.55):
     assert_close(paint(planes, fmt, color, crop, size), wanted, most)
 
 
-@needs_compiler
 @pytest.mark.parametrize("fmt", list(PixelFormat))
 @pytest.mark.parametrize("color", COLORS, ids=str)
 def test_every_format_and_color(fmt, color):
@@ -60,7 +57,6 @@ def test_every_format_and_color(fmt, color):
         check(fmt, color, (32, 24), size=size)
 
 
-@needs_compiler
 @pytest.mark.parametrize("fmt", list(PixelFormat))
 def test_every_parity_of_frame_and_picture(fmt):
     color = color_for(fmt, COLORS[2])
@@ -72,7 +68,6 @@ def test_every_parity_of_frame_and_picture(fmt):
 CROPS = st.tuples(*[st.integers(0, 20)] * 2, *[st.integers(1, 20)] * 2)
 
 
-@needs_compiler
 @settings(max_examples=150)
 @given(
     fmt=st.sampled_from(PixelFormat), color=st.sampled_from(COLORS), crop=CROPS,
@@ -83,7 +78,6 @@ def test_any_rectangle_at_any_size(fmt, color, crop, size, seed):
     check(fmt, color_for(fmt, color), frame, crop=crop, size=size, seed=seed)
 
 
-@needs_compiler
 def test_what_jpeg_stores_stays_as_it_is():
     planes = noise(PixelFormat.NV12, 33, 21)
     full = ColorSpec("bt601", "full")
@@ -95,7 +89,6 @@ def test_what_jpeg_stores_stays_as_it_is():
         assert np.array_equal(np.dstack([blue, red]), half)
 
 
-@needs_compiler
 @pytest.mark.parametrize(
     ("x", "width", "made"), [(29999, 2769, 97), (32000, 101, 101), (32667, 101, 307)]
 )
