@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuframes_nb._api.slot import WritableSlot
+from cuframes_nb.sources._staging import upload
 
 __all__ = ["Writer", "write_as_they_are", "write_planar"]
 
@@ -68,16 +69,9 @@ def _compute(target: Any, into: Callable[[NDArray[Any]], object]) -> None:
     if isinstance(target, np.ndarray):
         into(target)
     else:
-        host = np.empty(target.shape, target.dtype)
-        into(host)
-        _copy(target, host)
+        upload(target, into)
 
 
 def _copy(target: Any, source: NDArray[Any]) -> None:
     """Copy into a slot's plane, on the host or up to the GPU."""
-    if isinstance(target, np.ndarray):
-        target[...] = source
-    else:
-        from cuframes_nb._views.transfer import to_gpu
-
-        to_gpu(target, source)
+    _compute(target, lambda out: np.copyto(out, source))

@@ -83,20 +83,21 @@ def assert_the_same(frame, planes):
     assert np.array_equal(cupy.asnumpy(frame.uv).reshape(uv.shape), uv)
 
 
-def assert_bit_exact(path, format_="nv12", **options):
-    source = VideoFile(path, decoder="gpu", **options)
+def assert_bit_exact(path, format_="nv12", decoder="gpu"):
+    source = VideoFile(path, decoder=decoder)
     count = 0
     with playing(source) as subscriber:
         for frame, planes in zip(frames_of(subscriber), by_the_cpu(path, format_), strict=True):
-            assert source.decoded_by == "NVDEC of cuda:0"
+            assert (source.decoded_by == "NVDEC of cuda:0") == (decoder == "gpu")
             assert_the_same(frame, planes)
             count += 1
     return count
 
 
 @needs_film
-def test_each_frame_is_the_cpus_bit_for_bit():
-    assert assert_bit_exact(FILM) == 132
+@pytest.mark.parametrize("decoder", ["gpu", "cpu"])
+def test_each_frame_is_the_cpus_bit_for_bit(decoder):
+    assert assert_bit_exact(FILM, decoder=decoder) == 132
 
 
 @pytest.mark.parametrize(
@@ -113,11 +114,12 @@ def test_films_of_other_kinds_are_bit_exact(tmp_path, name, size, options):
     assert assert_bit_exact(path) == 30
 
 
-def test_ten_bits_are_bit_exact(tmp_path):
+@pytest.mark.parametrize("decoder", ["gpu", "cpu"])
+def test_ten_bits_are_bit_exact(tmp_path, decoder):
     path = make_film(
         tmp_path / "a.mkv", 256, 256, frames=20, codec="libx265", pix_fmt="yuv420p10le"
     )
-    assert assert_bit_exact(path, "p010") == 20
+    assert assert_bit_exact(path, "p010", decoder) == 20
 
 
 @pytest.mark.parametrize("rotation", [90, 180, 270])
