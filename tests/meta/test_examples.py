@@ -15,6 +15,7 @@ from tests.helpers.children import ROOT
 HOW_TO = ROOT / "docs/how-to"
 EXAMPLES = HOW_TO / "examples"
 SERVICES = HOW_TO / "services.md"
+FROM_C = HOW_TO / "c-publisher.md"
 UNIT = "cuframes-publish@.service"
 COMPOSE = sorted(path.name for path in EXAMPLES.glob("compose*.yaml"))
 COMMAND = "cuframes-nb"
@@ -78,20 +79,48 @@ def compose(*names):
 # --- What is quoted -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.iterdir()))
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in EXAMPLES.iterdir() if path.suffix != ".c")
+)
 def test_the_page_quotes_each_file_and_links_to_it(name):
     quoted = [text for kind in ("ini", "yaml", "dockerfile") for text in fenced(SERVICES, kind)]
     assert (EXAMPLES / name).read_text(encoding="utf-8") in quoted
     assert f"](examples/{name})" in SERVICES.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", ["publish.md", "services.md"])
+@pytest.mark.parametrize("page", ["c-publisher.md", "publish.md", "services.md"])
 def test_command_lines_of_a_page_are_understood(page):
     text = "".join(fenced(HOW_TO / page, "sh")).splitlines()
     lines = [line for line in text if line.startswith(f"{COMMAND} ")]
     assert lines or page == "services.md"
     for line in lines:
         assert parsed(shlex.split(line)).run
+
+
+# --- C --------------------------------------------------------------------------------------------
+
+
+def test_the_page_says_how_the_program_is_built_and_what_is_in_it():
+    page = FROM_C.read_text(encoding="utf-8")
+    source = (EXAMPLES / "publisher.c").read_text(encoding="utf-8")
+    assert "](examples/publisher.c)" in page
+    commands = re.findall(r"^cc .*$", page, re.MULTILINE)
+    assert commands == re.findall(r"^ \*     (cc .*)$", source, re.MULTILINE)
+    assert len(commands) == 2
+    named = set(re.findall(r"`(\w+)\(\)`", page))
+    assert len(named) > 20
+    for name in named:
+        assert re.search(rf"^(?:static|int|__attribute__).*\b{name}\(", source, re.MULTILINE), name
+
+
+def test_the_program_names_sections_of_the_protocol():
+    source = (EXAMPLES / "publisher.c").read_text(encoding="utf-8")
+    protocol = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
+    sections = {title.upper() for title in re.findall(r"^##+ (.*)$", protocol, re.MULTILINE)}
+    cited = re.findall(r"see ([A-Z][A-Z ]*[A-Z])", source)
+    named = {title for words in cited for title in re.split(" and ", words)}
+    assert len(named) > 8
+    assert {re.sub(r" \(\d+\)$", "", title) for title in named} <= sections
 
 
 # --- systemd --------------------------------------------------------------------------------------
