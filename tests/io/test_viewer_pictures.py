@@ -28,8 +28,8 @@ from cuframes_nb._viewer.picture import (
     rgb_pixels,
 )
 from cuframes_nb.sinks import png
+from tests.helpers.compiling import needs_compiler
 from tests.helpers.frames import publisher
-from tests.helpers.jpeg_kernel import COMPILER
 from tests.helpers.jpeg_kernel import paint as run_kernel
 from tests.helpers.pages import looking
 
@@ -72,8 +72,7 @@ class Kernel:
 def any_scaler(request, monkeypatch):
     """Return the same, or one as it is used for frames on a GPU."""
     if request.param == "kernel":
-        if COMPILER is None:
-            pytest.skip("there is no g++")
+        needs_compiler()
         return Kernel()
     if request.param == "NumPy":
         monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
@@ -467,8 +466,7 @@ class Gpu:
 @pytest.fixture
 def gpu(monkeypatch):
     """Let frames in host memory be taken for frames on a GPU."""
-    if COMPILER is None:
-        pytest.skip("there is no g++")
+    needs_compiler()
     monkeypatch.setattr(Gpu, "made", ())
     monkeypatch.setattr(encoders, "PictureEncoder", Gpu)
     monkeypatch.setattr(cf.Frame, "device", property(lambda _: "cuda:3"))
