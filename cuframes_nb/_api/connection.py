@@ -14,16 +14,16 @@ from cuframes_nb._api.address import Address, connect_denied
 from cuframes_nb._api.info import StreamInfo, describe
 from cuframes_nb._runtime.session import Session, SessionOptions
 from cuframes_nb._wire.messages import ReadMode, Status
-from cuframes_nb.errors import CuframesError, FrameTimeout, PublisherGoneError
+from cuframes_nb.errors import ClosedError, CuframesError, FrameTimeout, PublisherGoneError
 
-__all__ = ["NO_WAIT_SECONDS", "Connection", "kept"]
+__all__ = ["Connection", "kept"]
 
 _FIRST_RETRY_SECONDS: Final = 0.005
 _LAST_RETRY_SECONDS: Final = 0.25
 """Between attempts to reach a publisher that is away; doubling from the first to the last."""
 
 _HANDSHAKE_SECONDS: Final = 5.0
-NO_WAIT_SECONDS: Final = 0.1
+_NO_WAIT_SECONDS: Final = 0.1
 """For a handshake of somebody who does not want to wait."""
 
 _ENDED_BY_ERROR: Final = "the connection ended with an error before: subscribe anew"
@@ -51,6 +51,8 @@ class Connection:
         Sequence number of the newest frame that was taken from this publisher.
     connects : int
         How often a publisher was reached.
+    ended : bool
+        Whether its subscriber was closed.
     """
 
     def __init__(self, address: Address, options: SessionOptions, *, reconnect: bool) -> None:
@@ -58,6 +60,7 @@ class Connection:
         self.session: Session | None = None
         self.last = 0
         self.connects = 0
+        self.ended = False
         self._options = options
         self._reconnect = reconnect
         self._pid = os.getpid()
@@ -87,7 +90,7 @@ class Connection:
             self._connect(
                 time.monotonic() + _HANDSHAKE_SECONDS
                 if deadline is None
-                else max(deadline, time.monotonic() + NO_WAIT_SECONDS),
+                else max(deadline, time.monotonic() + _NO_WAIT_SECONDS),
                 path,
             )
             if self.session is not None:
@@ -106,14 +109,19 @@ class Connection:
             return False
         patience = now + _HANDSHAKE_SECONDS
         if deadline is not None:
-            patience = min(patience, max(deadline, now + NO_WAIT_SECONDS))
+            patience = min(patience, max(deadline, now + _NO_WAIT_SECONDS))
         self.reach(patience)
         return self.session is not None
 
+    def try_at_once(self) -> None:
+        """Try to reach the publisher for somebody who does not want to wait, if it is time to."""
+        if self.session is None and self._reconnect and time.monotonic() >= self._retry_at:
+            self.reach(time.monotonic() + _NO_WAIT_SECONDS)
+
     @property
-    def may_retry(self) -> bool:
-        """Whether to try again, and it makes sense to do so now."""
-        return self._reconnect and time.monotonic() >= self._retry_at
+    def name(self) -> str:
+        """What people call the stream."""
+        return str(self.address)
 
     @property
     def until_retry(self) -> float:
@@ -140,6 +148,17 @@ class Connection:
         finally:
             self._attempt = _nobody
 
+    def check_open(self) -> None:
+        """Raise if the subscriber was closed.
+
+        Raises
+        ------
+        ClosedError
+            Then.
+        """
+        if self.ended:
+            raise ClosedError(f"the subscriber of stream {self.name!r} was closed")
+
     def check_hope(self) -> None:
         """Raise if there is no publisher and none is waited for.
 
@@ -147,7 +166,10 @@ class Connection:
         ------
         PublisherGoneError
             Then.
+        ClosedError
+            If the subscriber was closed.
         """
+        self.check_open()
         if self.session is None and not self._reconnect:
             raise _again(self._gone or PublisherGoneError(_ENDED_BY_ERROR))
 
@@ -169,12 +191,12 @@ class Connection:
         """Why there is no publisher, for the end of a sentence; empty if there is one."""
         return "" if self.session is not None or self._gone is None else f": {self._gone}"
 
-    def describe(self, *, closed: bool) -> StreamInfo:
+    def describe(self) -> StreamInfo:
         """Return what is known about the stream, or was last."""
         session = self.session
         if session is not None:
             self._note(session)
-        state = "closed" if closed else "live" if session is not None else "waiting"
+        state = "closed" if self.ended else "live" if session is not None else "waiting"
         return describe(
             self._status, self._path, state=state, memory_reason=self._reason, complete=False
         )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from cuframes_nb._api.chroma import check_chroma
 from cuframes_nb._core.clock import now_ns
-from cuframes_nb._os.forks import check_process
+from cuframes_nb._os.forks import check_process, this_process
 from cuframes_nb._runtime.leases import Lease
 from cuframes_nb._views.owned import OwnedPlanes
 from cuframes_nb._views.planes import PlaneSource
@@ -74,7 +73,7 @@ class Frame:
         self._ring = ring
         self._planes: PlaneSource | None = planes
         self._lease = lease
-        self._pid = os.getpid()
+        self._pid = this_process()
 
     # --- Pixels -----------------------------------------------------------------------------------
 
@@ -376,6 +375,6 @@ class Frame:
                 f"frame {self.seq} of stream {self.key!r} was released: take arrays before "
                 f"release, or keep frame.copy()"
             )
-        if self._lease is not None:
+        if self._pid != this_process() and self._lease is not None:
             check_process(self._pid, f"frame {self.seq} of stream {self.key!r}")
         return self._planes

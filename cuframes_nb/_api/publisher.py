@@ -13,10 +13,11 @@ from typing import Any, Final, Self
 
 from cuframes_nb._api.config import StreamConfig, group_number, policy_named, timestamp
 from cuframes_nb._api.info import StreamInfo, describe
+from cuframes_nb._api.refusals import ring_full, wrong_slot
 from cuframes_nb._api.slot import WritableSlot
 from cuframes_nb._core.clock import now_ns
 from cuframes_nb._core.stats import PublisherStats
-from cuframes_nb._os.forks import check_process
+from cuframes_nb._os.forks import check_process, close_in_child
 from cuframes_nb._os.runtime_dir import check_key
 from cuframes_nb._runtime.hub import Hub
 from cuframes_nb._runtime.ring import Ring
@@ -24,12 +25,7 @@ from cuframes_nb._runtime.select import publisher_backend
 from cuframes_nb._wire.control import RingState
 from cuframes_nb._wire.messages import Policy
 from cuframes_nb.color import ColorSpec
-from cuframes_nb.errors import (
-    ClosedError,
-    FrameTimeout,
-    InvalidArgumentError,
-    RingFullError,
-)
+from cuframes_nb.errors import ClosedError, FrameTimeout, RingFullError
 from cuframes_nb.formats import FrameLayout
 
 __all__ = ["Publisher"]
@@ -135,6 +131,8 @@ class Publisher:
         self._closed = False
         self._xp = self._ring.planes(0).xp
         self._finalizer = weakref.finalize(self, _close, self._hub, self._pid)
+        self._inherited = False
+        close_in_child(self)
 
     # --- Per frame --------------------------------------------------------------------------------
 
@@ -161,12 +159,12 @@ class Publisher:
         ClosedError
             After `close`, or in a forked child.
         """
-        if self._policy is Policy.DROP_OLDEST:
-            slot = self._try_acquire()
-            if slot is None:
-                raise self._full()
-            return slot
-        return self._wait_acquire(timeout)
+        if self._policy is not Policy.DROP_OLDEST:
+            return self._wait_acquire(timeout)
+        slot = self._try_acquire()
+        if slot is None:
+            raise self._full()
+        return slot
 
     def publish(
         self, slot: WritableSlot, pts_ns: int | None = None, stream: object | None = None
@@ -198,14 +196,17 @@ class Publisher:
         InvalidArgumentError
             If the slot is another publisher's, or the time is no 64-bit whole number.
         """
-        self._check_process()
+        if self._inherited:
+            self._check_process()
         pts = timestamp(slot.pts_ns if pts_ns is None else pts_ns)
         with self._mutex:
-            self._check_slot(slot)
-            record = self._ring.publish(slot._index, pts, stream)  # noqa: SLF001
+            ring = self._ring
+            if slot._ring is not ring or slot._state != "being written" or self._closed:  # noqa: SLF001
+                self._check_slot(slot)
+            seq = ring.publish(slot._index, pts, stream)  # noqa: SLF001
             slot._state = "published"  # noqa: SLF001
         self._hub.wake_all()
-        return record.seq
+        return seq
 
     def discard(self, slot: WritableSlot, stream: object | None = None) -> None:
         """Give a slot back unpublished.
@@ -419,18 +420,22 @@ class Publisher:
         )
 
     def _try_acquire(self) -> WritableSlot | None:
-        self._check_process()
+        if self._inherited:
+            self._check_process()
         with self._mutex:
-            self._check_open()
-            self._take_back()
-            passed = None if self._policy is Policy.DROP_OLDEST else self._hub.passed()
-            index = self._ring.try_acquire(passed)
+            if self._closed:
+                self._check_open()
+            ring = self._ring
+            if ring.is_writing:
+                self._take_back()
+            drops = self._policy is Policy.DROP_OLDEST
+            index = ring.try_acquire(None if drops else self._hub.passed())
             if index is not None:
-                slot = WritableSlot(self, self._ring, index)
+                slot = WritableSlot(self, ring, index)
                 self._writers[index] = weakref.ref(slot)
                 return slot
-            if self._policy is Policy.DROP_OLDEST:
-                self._ring.control.count_drop()
+            if drops:
+                ring.control.count_drop()
             return None
 
     def _wait_acquire(self, timeout: float | None) -> WritableSlot:
@@ -451,35 +456,24 @@ class Publisher:
     def _full(self) -> RingFullError:
         with self._mutex:
             self._check_open()
-            ring = self._ring
-            causes = [
-                (len(ring.writing), "acquired here and not published or discarded yet"),
-                (ring.slots_unfinished, "the GPU has not finished with"),
-                (ring.slots_leased(), "being read; see .info.subscribers"),
-            ]
-        told = ", ".join(f"{count} {what}" for count, what in causes if count)
-        return RingFullError(
-            f"no slot of stream {self.key!r} is free: 1 of the {ring.slots} is the newest frame, "
-            f"{told}. The frame was dropped; skip it, or use a larger ring_size"
-        )
+            return ring_full(self.key, self._ring)
 
     def _check_slot(self, slot: WritableSlot) -> None:
-        if slot._ring is self._ring and slot._state == "being written" and not self._closed:  # noqa: SLF001
-            return  # as nearly always; what follows finds out what is wrong
         self._check_open()
         if slot._publisher is not self:  # noqa: SLF001
-            raise InvalidArgumentError(
-                f"{slot!r} was acquired from another publisher than {self.key!r}"
-            )
+            raise wrong_slot(slot, self.key, foreign=True)
         slot._check()  # noqa: SLF001
         if slot._ring is not self._ring:  # noqa: SLF001
             slot._state = "left behind by a reconfigure"  # noqa: SLF001
-            raise ClosedError("this slot was acquired before a reconfigure: acquire another one")
+            raise wrong_slot(slot, self.key, foreign=False)
 
     def _check_process(self) -> None:
         # Before the mutex: if another thread held it at the fork, it never comes free in the child.
-        if os.getpid() != self._pid:
+        if self._inherited:
             check_process(self._pid, f"the publisher of stream {self.key!r}")
+
+    def _abandon(self) -> None:
+        self._inherited = True
 
     def _check_open(self) -> None:
         if self._closed:

@@ -35,7 +35,6 @@ class WritableSlot:
 
     __slots__ = (
         "__weakref__",
-        "_arena",
         "_index",
         "_planes",
         "_publisher",
@@ -49,7 +48,6 @@ class WritableSlot:
         self._ring = ring
         self._index = index
         self._planes = ring.planes(index)
-        self._arena = ring.arena
         self._state = "being written"
         self.pts_ns: int | None = None
 
@@ -88,7 +86,7 @@ class WritableSlot:
             If the layout is not one array; use `planes` then.
         """
         self._check()
-        return self._planes.rows(self._arena)
+        return self._planes.rows()
 
     @property
     def xp(self) -> ModuleType:
@@ -147,7 +145,7 @@ class WritableSlot:
 
     def _plane(self, index: int) -> Any:
         self._check()
-        return self._planes.plane(index, self._arena)
+        return self._planes.plane(index)
 
     def _give_up(self) -> None:
         with contextlib.suppress(ClosedError):  # there may be nothing to give back to any more

@@ -8,44 +8,20 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
-from cuframes_nb._api.connection import NO_WAIT_SECONDS, Connection, kept
+from cuframes_nb._api.connection import Connection
 from cuframes_nb._api.frame import Frame
 from cuframes_nb._api.info import StreamInfo
-from cuframes_nb._core.cadence import Cadence
-from cuframes_nb._core.clock import now_ns
-from cuframes_nb._core.reading import (
-    completion_waits,
-    newest_complete,
-    oldest_after,
-    unfinished_after,
-)
+from cuframes_nb._api.reader import Reader
+from cuframes_nb._core.reading import completion_waits
 from cuframes_nb._core.stats import SubscriberStats
-from cuframes_nb._os.forks import check_process
-from cuframes_nb._runtime.attached import AttachedEpoch, Taken
+from cuframes_nb._os.forks import check_process, close_in_child
 from cuframes_nb._runtime.session import Session, was_farewell
-from cuframes_nb._wire.control import ControlReader
 from cuframes_nb._wire.messages import ReadMode
-from cuframes_nb.errors import (
-    ClosedError,
-    FrameTimeout,
-    InUseError,
-    LeaseLimitError,
-    PublisherGoneError,
-    RemoteProtocolError,
-)
+from cuframes_nb.errors import FrameTimeout, InUseError, PublisherGoneError
 
 __all__ = ["Subscriber"]
-
-_ATTEMPTS: Final = 16
-"""Looks at the ring before waiting: each fails only if a slot was rewritten in that microsecond."""
-
-_SPINS: Final = 100
-"""Looks for completion without sleeping: about 100 us, which a sleep takes to return."""
-
-_PENDING_SECONDS: Final = 0.0005
-"""Between looks while a lease only waits for the GPU."""
 
 
 class Subscriber:
@@ -65,14 +41,13 @@ class Subscriber:
     ) -> None:
         self._connection = connection
         self._mode = mode
-        self._strict = mode is ReadMode.STRICT
-        self._cadence = Cadence(spin_ns) if spin_ns else None
+        self._reader = Reader(connection, mode, spin_ns)
         self._pid = os.getpid()
         # Who uses the subscriber is not noted but seen, so that an interrupt cannot leave it taken.
         self._guard = threading.Lock()
         self._use: Callable[[], _Use | None] = _nobody
-        self._closed = False
-        self._received = self._skipped = self._retries = 0
+        self._usable = True  #: neither closed nor inherited by a forked child
+        close_in_child(self)
         connection.open(None if timeout is None else time.monotonic() + timeout)
 
     # --- Frames -----------------------------------------------------------------------------------
@@ -104,36 +79,14 @@ class Subscriber:
             After `close`, or in a forked child.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        waits = completion_waits()
-        only_woken = drained = False
         use = self._begin()
-        connection = self._connection
         try:
-            while True:
-                taken = self._try_next(only_woken=only_woken)
-                if taken is not None:
-                    return self._hand_out(taken)
-                only_woken = False
-                if connection.session is None and self._retry(deadline):
-                    continue
-                self._check_deadline(deadline, timeout)
-                session = connection.session
-                if session is None:
-                    continue
-                pause = self._short_pause(session, waits)
-                if pause is None and not drained:
-                    session.drain()
-                    drained = True  # and look again: it may have been about a new frame
-                elif pause is None:
-                    remaining = None if deadline is None else deadline - time.monotonic()
-                    only_woken = self._wait(session, remaining)
-                    drained = False
-                elif pause:
-                    time.sleep(pause)
-                else:
-                    self._spin(session.epoch.control)
+            frame = self._reader.take_fresh()
+            return self._await(deadline, timeout) if frame is None else frame
         finally:
-            self._end(use)
+            del use
+            if not self._usable:
+                self._leave()
 
     def latest(self) -> Frame | None:
         """Return the newest frame, seen before or not; None before the first.
@@ -148,13 +101,15 @@ class Subscriber:
         """
         use = self._begin()
         try:
-            connection = self._connection
-            if connection.session is None and connection.may_retry:
-                connection.reach(time.monotonic() + NO_WAIT_SECONDS)
-            taken = self._look_following(newest=True, after=0)
-            return None if taken is None else self._hand_out(taken)
+            frame = self._reader.take_fresh(newest=True)
+            if frame is None:
+                self._connection.try_at_once()
+                frame = self._reader.take_newest()
+            return frame
         finally:
-            self._end(use)
+            del use
+            if not self._usable:
+                self._leave()
 
     def recent(self, limit: int | None = None) -> list[Frame]:
         """Return the frames that are in the ring now, the oldest first.
@@ -176,21 +131,19 @@ class Subscriber:
             As `next`.
         """
         use = self._begin()
+        frames: list[Frame] = []
         try:
-            newest = self._look_following(newest=True, after=0)
-            if newest is None:
-                return []
-            frames = [self._hand_out(newest)]
-            session = self._connection.session
-            assert session is not None  # noqa: S101  something was taken from it
-            while limit is None or len(frames) < limit:
-                taken = self._look_before(session.epoch, frames[-1].seq)
-                if taken is None:
+            frame = self._reader.take_newest()
+            while frame is not None:
+                frames.append(frame)
+                if len(frames) == limit:
                     break
-                frames.append(self._hand_out(taken))
+                frame = self._reader.take_before(frame.seq)
             return frames[::-1]
         finally:
-            self._end(use)
+            del use
+            if not self._usable:
+                self._leave()
 
     def __iter__(self) -> Iterator[Frame]:
         """Yield frames as they come; each is released when the next is asked for.
@@ -227,9 +180,9 @@ class Subscriber:
         self._check_process()
         session = self._connection.session
         return SubscriberStats(
-            received=self._received,
-            skipped=self._skipped,
-            retries=self._retries,
+            received=self._reader.received,
+            skipped=self._reader.skipped,
+            retries=self._reader.retries,
             connects=self._connection.connects,
             epoch=session.epoch.message.epoch if session else 0,
             leases=session.epoch.held if session else 0,
@@ -240,19 +193,20 @@ class Subscriber:
     def info(self) -> StreamInfo:
         """What is known about the stream; the last that was known while the publisher is away."""
         self._check_process()
-        return self._connection.describe(closed=self._closed)
+        return self._connection.describe()
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._closed
+        return self._connection.ended
 
     def close(self) -> None:
         """Leave the stream. Idempotent; frames and arrays that are held stay valid.
 
         A thread or task that waits on this subscriber wakes with a `ClosedError`.
         """
-        self._closed = True
+        self._connection.ended = True
+        self._usable = False
         session = self._connection.session
         if session is None or os.getpid() != self._pid:
             return
@@ -273,217 +227,120 @@ class Subscriber:
 
     def __repr__(self) -> str:
         connected = self._connection.session is not None
-        state = "closed" if self._closed else "connected" if connected else "waiting"
-        return f"<Subscriber {self._name!r} {self._mode.name.lower()}, {state}>"
-
-    # --- Looking ----------------------------------------------------------------------------------
-
-    def _try_next(self, *, only_woken: bool = False) -> Taken | None:
-        """Look for the next frame.
-
-        Parameters
-        ----------
-        only_woken
-            Whether it is known that the publisher said nothing but "look".
-        """
-        if self._closed:
-            self._check_open()
-        connection = self._connection
-        session = connection.session
-        if only_woken and session is not None:
-            taken = self._look(session, newest=not self._strict, after=connection.last)
-            if taken is not None:
-                return taken
-        return self._look_following(newest=not self._strict, after=connection.last)
-
-    def _look_following(self, *, newest: bool, after: int) -> Taken | None:
-        """Take in what the publisher said, then look for a frame.
-
-        What is in the ring can still be read when the publisher is gone; only then is that told.
-        """
-        session = self._connection.session
-        if session is None:
-            self._connection.check_hope()
-            return None
-        gone = self._follow(session)
-        # A strict reader first takes what is left of an epoch, a newest-only reader does not care.
-        while newest and session.advance():
-            gone = self._follow(session)
-        if newest and gone is not None and session.outdated:
-            self._lose(gone)  # dropped for not listening: what is new is to be had by connecting
-            return None
-        taken = self._look(session, newest=newest, after=after)
-        while taken is None and session.advance():
-            gone = self._follow(session)
-            taken = self._look(session, newest=newest, after=after)
-        if taken is None and gone is not None:
-            self._lose(gone)
-        return taken
-
-    def _follow(self, session: Session) -> PublisherGoneError | None:
-        """Take in what the publisher said; return its end, if that is what it was."""
-        try:
-            session.follow()
-        except PublisherGoneError as error:
-            return kept(error)
-        except BaseException:
-            self._connection.close()
-            raise
-        return None
-
-    def _look(self, session: Session, *, newest: bool, after: int) -> Taken | None:
-        epoch = session.epoch
-        control = epoch.control
-        choose = newest_complete if newest else oldest_after
-        for _ in range(_ATTEMPTS):
-            choice = choose(control.seqs(), control.completions(), after)
-            if choice is not None and not newest and choice[1] != after + 1:
-                # The numbers are not read all at once, so frames before this one may have come
-                # while they were; now they show.
-                choice = choose(control.seqs(), control.completions(), after)
-            if choice is None:
-                return None
-            slot, seq = choice
-            if not epoch.may_take(slot):
-                if epoch.pending_releases:
-                    return None
-                raise self._limit_reached(session)
-            try:
-                taken = epoch.take(slot, seq)
-            except RemoteProtocolError:
-                self._connection.close()
-                raise
-            if taken is not None:
-                return taken
-            self._retries += 1
-        return None
-
-    def _look_before(self, epoch: AttachedEpoch, before: int) -> Taken | None:
-        """Take the newest frame older than `before`, if this subscriber may hold one more."""
-        seqs = epoch.control.seqs()
-        for seq in sorted((seq for seq in seqs if 0 < seq < before), reverse=True):
-            if not epoch.may_take(seqs.index(seq)):
-                return None
-            if (taken := epoch.take(seqs.index(seq), seq)) is not None:
-                return taken
-        return None
-
-    def _hand_out(self, taken: Taken) -> Frame:
-        connection = self._connection
-        session = connection.session
-        assert session is not None  # noqa: S101  something was taken from it
-        record = taken.record
-        seq, last = record.seq, connection.last
-        if seq > last:
-            if last:
-                self._skipped += seq - last - 1
-            connection.last = seq
-            if self._strict:
-                session.report_passed(seq)
-            if self._cadence is not None:
-                self._cadence.note(seq, record.published_ns)
-        self._received += 1
-        ring = session.epoch.message.ring
-        return Frame(session.welcome.key, ring, record, taken.planes, taken.lease)
-
-    def _limit_reached(self, session: Session) -> LeaseLimitError:
-        epoch = session.epoch
-        return LeaseLimitError(
-            f"this subscriber holds {epoch.held} frames of stream {self._name!r}, the most "
-            f"it may of a ring of {len(epoch.message.ring.slots)}: release frames and drop arrays "
-            f"on them, keep frame.copy() instead, or publish with a larger ring_size"
-        )
+        state = "closed" if self.closed else "connected" if connected else "waiting"
+        return f"<Subscriber {self._connection.name!r} {self._mode.name.lower()}, {state}>"
 
     # --- Waiting ----------------------------------------------------------------------------------
 
-    def _wait(self, session: Session, seconds: float | None) -> bool:
-        """Wait for a wake-up, looking out for the next frame when it is likely to come.
+    def _await(self, deadline: float | None, timeout: float | None) -> Frame:
+        """Return the next frame, which was not there a moment ago."""
+        reader, connection = self._reader, self._connection
+        waits = completion_waits()
+        if connection.session is not None:
+            connection.session.drain()
+        drained = True
+        while True:
+            connection.check_open()
+            frame = reader.take_next()
+            if frame is not None:
+                return frame
+            session = connection.session
+            if session is None:
+                if not self._retry(deadline):
+                    self._check_deadline(deadline, timeout)
+                continue
+            self._check_deadline(deadline, timeout)
+            pause = reader.pause(waits)
+            if pause is not None:
+                self._pause(pause)
+            elif drained:
+                drained = False
+                frame = self._sleep(session, deadline)
+                if frame is not None:
+                    return frame
+            else:
+                session.drain()
+                drained = True  # and look again: it may have been about a new frame
 
-        Returns
-        -------
-        bool
-            As ``Session.wait``.
-        """
-        if self._cadence is not None:
-            sleep, spin = self._cadence.plan(now_ns())
-            if spin and (seconds is None or sleep + spin < seconds):
-                return session.watch(self._connection.last, sleep, spin)
-        return session.wait(seconds)
+    def _sleep(self, session: Session, deadline: float | None) -> Frame | None:
+        """Wait for a wake-up; return a frame if nothing but that came."""
+        reader = self._reader
+        only_woken = reader.wait(session, None if deadline is None else deadline - time.monotonic())
+        if not only_woken or not self._usable:
+            return None
+        frame = reader.take_fresh()
+        if frame is None and reader.spin():
+            frame = reader.take_fresh()
+        return frame
 
-    def _spin(self, control: ControlReader) -> None:
-        """Look for a frame to be complete, without sleeping."""
-        choose = oldest_after if self._strict else newest_complete
-        last = self._connection.last
-        for _ in range(_SPINS):
-            if choose(control.seqs(), control.completions(), last) is not None:
-                return
-
-    def _short_pause(self, session: Session, waits: Iterator[float]) -> float | None:
-        """Return for how long to sleep before looking again; None to wait for a wake-up."""
-        control = session.epoch.control
-        if unfinished_after(control.seqs(), control.completions(), self._connection.last):
-            return next(waits)
-        if session.epoch.held >= session.epoch.limit and session.epoch.pending_releases:
-            return _PENDING_SECONDS
-        return None
+    def _pause(self, seconds: float) -> None:
+        if seconds:
+            time.sleep(seconds)
+        else:
+            self._reader.spin()
 
     def _check_deadline(self, deadline: float | None, timeout: float | None) -> None:
         if deadline is None or time.monotonic() < deadline:
             return
+        connection = self._connection
         raise FrameTimeout(
-            f"no new frame of stream {self._name!r} came within {timeout:g} s{self._connection.why}"
+            f"no new frame of stream {connection.name!r} came within {timeout:g} s{connection.why}"
         )
 
     async def _next_async(self) -> Frame:
         import asyncio
 
+        reader, connection = self._reader, self._connection
         waits = completion_waits()
         use = self._begin()
         try:
             while True:
-                taken = self._try_next()
-                if taken is not None:
-                    return self._hand_out(taken)
-                session = self._connection.session
+                connection.check_open()
+                frame = reader.take_fresh()
+                if frame is None:
+                    frame = reader.take_next()
+                if frame is not None:
+                    return frame
+                session = connection.session
                 if session is None:
-                    await asyncio.sleep(self._connection.until_retry)
+                    await asyncio.sleep(connection.until_retry)
                     # The handshake waits for the publisher, so it has a thread of its own.
                     await asyncio.to_thread(self._reach)
                     continue
-                pause = self._short_pause(session, waits)
+                pause = reader.pause(waits)
                 if pause is None:
                     await _readable(session)
                 else:
                     await asyncio.sleep(pause)
         finally:
-            self._end(use)
+            del use
+            if not self._usable:
+                self._leave()
 
     def _retry(self, deadline: float | None) -> bool:
         """Try once to reach the publisher again; return whether it is there."""
         found = self._connection.retry(deadline)
-        if self._closed:
+        if not self._usable:
             self._leave()
         return found
 
     def _reach(self) -> None:
         self._connection.reach()
-        if self._closed:
+        if not self._usable:
             self._leave()
 
-    def _lose(self, error: PublisherGoneError) -> None:
-        self._connection.lose(error)
-        self._check_open()
-        self._connection.check_hope()
+    # --- One at a time ----------------------------------------------------------------------------
 
     def _begin(self) -> _Use:
-        """Start to use the subscriber alone, until `_end` or what is returned is gone."""
-        self._check_process()
-        self._check_open()
+        """Start to use the subscriber alone, for as long as what is returned lives."""
+        if not self._usable:
+            self._check_process()
+            self._connection.check_open()
         use = self._try_use()
         if use is None:
             raise InUseError(
                 f"another thread or task is waiting on this subscriber of stream "
-                f"{self._name!r}: subscribe once more for this one"
+                f"{self._connection.name!r}: subscribe once more for this one"
             )
         return use
 
@@ -495,33 +352,22 @@ class Subscriber:
             self._use = weakref.ref(use)
         return use
 
-    def _end(self, use: _Use) -> None:
-        """Let others use the subscriber; if it was closed meanwhile, leave the stream."""
-        if self._use() is use:
-            self._use = _nobody
-        if self._closed:
-            self._leave()
-
     def _leave(self) -> None:
-        # Whoever uses the session while this is called leaves at the end of that: see `_end`.
-        while self._connection.session is not None and (use := self._try_use()) is not None:
+        # Whoever uses the session while this is called leaves at the end of that.
+        while self._connection.session is not None:
+            use = self._try_use()
             try:
+                if use is None:
+                    return
                 self._connection.close()
             finally:
-                if self._use() is use:
-                    self._use = _nobody
+                del use
 
     def _check_process(self) -> None:
-        if os.getpid() != self._pid:
-            check_process(self._pid, f"the subscriber of stream {self._name!r}")
+        check_process(self._pid, f"the subscriber of stream {self._connection.name!r}")
 
-    @property
-    def _name(self) -> str:
-        return str(self._connection.address)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"the subscriber of stream {self._name!r} was closed")
+    def _abandon(self) -> None:
+        self._usable = False
 
 
 async def _readable(session: Session) -> None:

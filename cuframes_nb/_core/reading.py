@@ -44,6 +44,8 @@ def oldest_after(
 
 def unfinished_after(seqs: Sequence[int], completions: Sequence[int], after: int) -> bool:
     """Whether a frame newer than `after` is announced whose pixels are not complete yet."""
+    if max(seqs) <= after:
+        return False  # as nearly always
     return any(seq > after and completions[slot] != seq for slot, seq in enumerate(seqs))
 
 

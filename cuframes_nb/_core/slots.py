@@ -60,9 +60,12 @@ class SlotBook:
     @property
     def writing(self) -> list[int]:
         """The slots that are being written."""
-        if len(self._oldest_first) == len(self._seqs):
-            return []
         return [slot for slot in range(len(self._seqs)) if slot not in self._oldest_first]
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether any slot is being written."""
+        return len(self._oldest_first) < len(self._seqs)
 
     def begin(self, slot: int) -> None:
         """Note that the slot is being written."""

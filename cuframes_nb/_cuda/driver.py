@@ -67,12 +67,12 @@ def call(name: str, *arguments: Any) -> Any:
     CudaError
         If it does not return ``CUDA_SUCCESS``.
     """
-    status, *values = function(name)(*arguments)
-    if status:
-        raise error(name, status)
-    if not values:
-        return None
-    return values[0] if len(values) == 1 else tuple(values)
+    answer = function(name)(*arguments)
+    if answer[0]:
+        raise error(name, answer[0])
+    if len(answer) == 2:
+        return answer[1]
+    return answer[1:] or None
 
 
 def succeeded(name: str, *arguments: Any) -> bool:
@@ -83,7 +83,7 @@ def succeeded(name: str, *arguments: Any) -> bool:
     CudaError
         If it said anything else.
     """
-    (status,) = function(name)(*arguments)
+    status = function(name)(*arguments)[0]
     if not status:
         return True
     if status.name == "CUDA_ERROR_NOT_READY":

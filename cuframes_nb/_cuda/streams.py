@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator
 from typing import Any, Final
 
 from cuframes_nb._cuda.driver import call, driver, succeeded
@@ -14,10 +12,10 @@ __all__ = [
     "LEGACY",
     "PER_THREAD",
     "Event",
+    "RelaxedCapture",
     "is_capturing",
     "is_idle",
     "relax_this_thread",
-    "relaxed_capture",
     "stream_handle",
     "synchronise",
 ]
@@ -74,19 +72,27 @@ def is_capturing(handle: int) -> bool:
     return bool(call("cuStreamIsCapturing", handle) != _NOT_CAPTURING)
 
 
-def relax_this_thread() -> None:
-    """Let this thread ask the driver anything without breaking other threads' graph captures."""
-    call("cuThreadExchangeStreamCaptureMode", _relaxed())
+def relax_this_thread() -> Any:
+    """Let this thread ask the driver anything without breaking other threads' graph captures.
+
+    Returns
+    -------
+    object
+        How it was before.
+    """
+    return call("cuThreadExchangeStreamCaptureMode", _relaxed())
 
 
-@contextlib.contextmanager
-def relaxed_capture() -> Iterator[None]:
-    """Do so for a block."""
-    before = call("cuThreadExchangeStreamCaptureMode", _relaxed())
-    try:
-        yield
-    finally:
-        call("cuThreadExchangeStreamCaptureMode", before)
+class RelaxedCapture:
+    """Do so for a block. A class, because it is used for every frame."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = relax_this_thread()
+
+    def __exit__(self, *exc_info: object) -> None:
+        call("cuThreadExchangeStreamCaptureMode", self._before)
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from typing import Any
 
 from cuframes_nb._cuda.devices import activated
 from cuframes_nb._cuda.driver import call, driver
-from cuframes_nb._cuda.streams import relaxed_capture
+from cuframes_nb._cuda.streams import RelaxedCapture
 from cuframes_nb._os.fds import OwnedFd
 from cuframes_nb.errors import CudaError
 
@@ -134,7 +134,7 @@ class MappedRange:
             return
         with contextlib.suppress(CudaError), activated(self.ordinal):
             # Unmapping under a kernel that nobody told us of would break the whole context.
-            with relaxed_capture():
+            with RelaxedCapture():
                 call("cuCtxSynchronize")
             call("cuMemUnmap", self.address, self.nbytes)
             call("cuMemAddressFree", self.address, self.nbytes)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from cuframes_nb.errors import ForkedError
 
-__all__ = ["check_process", "close_in_child"]
+__all__ = ["check_process", "close_in_child", "this_process"]
 
 
 class _Abandons(Protocol):
@@ -23,10 +23,17 @@ class _Abandons(Protocol):
 
 _registered: weakref.WeakSet[_Abandons] = weakref.WeakSet()
 
+_here = os.getpid()
+
 
 def close_in_child(owner: _Abandons) -> None:
     """Call ``owner._abandon()`` first thing in any child that this process forks."""
     _registered.add(owner)
+
+
+def this_process() -> int:
+    """Return this process's number, without a system call."""
+    return _here
 
 
 def check_process(pid: int, what: str) -> None:
@@ -44,17 +51,19 @@ def check_process(pid: int, what: str) -> None:
     ForkedError
         In a forked child.
     """
-    if os.getpid() != pid:
+    if _here != pid:  # asked for every array: a system call would be a tenth of its cost
         raise ForkedError(
             f"{what} was made in process {pid} and cannot be used in its forked child "
-            f"{os.getpid()}: make a new one in the child, or start it with the 'spawn' method"
+            f"{_here}: make a new one in the child, or start it with the 'spawn' method"
         )
 
 
-def _abandon_all() -> None:
+def _enter_child() -> None:
+    global _here  # noqa: PLW0603  the one place where a process becomes another
+    _here = os.getpid()
     for owner in list(_registered):
         owner._abandon()  # noqa: SLF001  the protocol of this module
     _registered.clear()
 
 
-os.register_at_fork(after_in_child=_abandon_all)
+os.register_at_fork(after_in_child=_enter_child)

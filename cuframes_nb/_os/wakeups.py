@@ -12,12 +12,13 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from collections.abc import Iterable
 from typing import Final
 
 from cuframes_nb._os.fds import OwnedFd
 from cuframes_nb._os.forks import close_in_child
 
-__all__ = ["WakeReceiver", "WakeSender", "wake_pair"]
+__all__ = ["WakeReceiver", "WakeSender", "wake_each", "wake_pair"]
 
 _SEND: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 _QUEUE_BYTES: Final = 4096
@@ -50,10 +51,7 @@ class WakeSender:
         So it is if the other side is gone, if it has not looked for a long time, or if the kernel
         has no memory: it looks again at the next wake-up.
         """
-        try:  # noqa: SIM105  once a frame and subscriber: cheaper than contextlib.suppress
-            self._sock.send(b"\0", _SEND)
-        except OSError:
-            pass
+        wake_each((self,))
 
     def close(self) -> None:
         """Close this end, once."""
@@ -118,6 +116,15 @@ class WakeReceiver:
         self._sock.close()
 
     _abandon = close
+
+
+def wake_each(senders: Iterable[WakeSender]) -> None:
+    """Wake every other side, as :meth:`WakeSender.wake` does; one loop, as it is run a frame."""
+    for sender in senders:
+        try:  # noqa: SIM105  cheaper than contextlib.suppress
+            sender._sock.send(b"\0", _SEND)  # noqa: SLF001
+        except OSError:
+            pass
 
 
 def wake_pair() -> tuple[WakeSender, OwnedFd]:

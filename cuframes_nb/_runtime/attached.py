@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 from cuframes_nb._core.reading import lease_limit
 from cuframes_nb._memory.arena import Arena
@@ -24,12 +24,8 @@ BackendFor = Callable[[ArenaDescription], Backend]
 """Chooses what can map an arena; raises a `DeviceError` or `UnsupportedError` with the reason."""
 
 
-class Taken(NamedTuple):
-    """A frame that is leased."""
-
-    lease: Lease
-    planes: PlaneSource
-    record: Record
+Taken: TypeAlias = tuple[Lease, PlaneSource, Record]
+"""A frame that is leased."""
 
 
 class AttachedEpoch:
@@ -69,7 +65,6 @@ class AttachedEpoch:
     ) -> None:
         self.message = message
         ring = message.ring
-        self.limit = lease_limit(len(ring.slots))
         control_fd, *arena_fds = fds
         with contextlib.ExitStack() as undo:
             undo.callback(close_all, fds)
@@ -96,8 +91,10 @@ class AttachedEpoch:
             )
             for slot in ring.slots
         ]
-        self._lease_of = [self._backends[slot.arena].lease for slot in ring.slots]
-        self._table = LeaseTable(control_fd, index, len(ring.slots), self._release)
+        self._lease_makers = [self._backends[slot.arena].lease_maker for slot in ring.slots]
+        limit = lease_limit(len(ring.slots))
+        self._table = LeaseTable(control_fd, index, len(ring.slots), limit, self._release)
+        self.may_take = self._table.may_take
 
     @property
     def backend(self) -> Backend:
@@ -110,42 +107,36 @@ class AttachedEpoch:
         return self._table.held
 
     @property
+    def limit(self) -> int:
+        """How many slots may be leased at a time."""
+        return self._table.limit
+
+    @property
     def pending_releases(self) -> int:
         """How many leases only wait for the GPU to finish reading."""
         return sum(backend.pending_releases(self._table) for backend in self._backends)
-
-    def holds(self, slot: int) -> bool:
-        """Whether a lease on `slot` is out."""
-        return self._table.holds(slot)
-
-    def may_take(self, slot: int) -> bool:
-        """Whether a lease on `slot` is within what one subscriber may hold."""
-        table = self._table
-        if table.held < self.limit or table.holds(slot):
-            return True
-        table.settle_all()
-        return table.held < self.limit
 
     def take(self, slot: int, seq: int) -> Taken | None:
         """Lease `slot` if it has frame `seq`, complete; else return None.
 
         Reads the metadata under the lease, when it cannot change any more.
         """
-        hold = self._table.take(slot)
+        table, control = self._table, self.control
+        hold = table.take(slot)
         if hold is None:
             return None
-        if not self.control.holds(slot, seq):
+        if not control.holds(slot, seq):
             # No lease yet, which on a GPU would wait for work that has nothing to do with this.
             hold = None
-            self._table.settle(slot)
+            table.settle(slot)
             return None
-        lease = self._lease_of[slot](self._table, slot, hold)
-        record = self.control.record(slot)
-        if record.seq != seq:
+        lease = self._lease_makers[slot](table, slot, hold)
+        record = control.record(slot)
+        if record[0] != seq:
             raise RemoteProtocolError(
                 f"slot {slot} is announced as frame {seq} and recorded as {record.seq}"
             )
-        return Taken(lease, self._planes[slot], record)
+        return lease, self._planes[slot], record
 
     def retire(self) -> None:
         """Take no more frames from this epoch; it ends with its last lease."""

@@ -10,7 +10,7 @@ from typing import Any
 from cuframes_nb._memory.arena import Arena
 from cuframes_nb._os.fds import OwnedFd
 from cuframes_nb._os.mapping import Mapping
-from cuframes_nb._runtime.leases import Hold, Lease, LeaseTable
+from cuframes_nb._runtime.leases import LeaseMaker, LeaseTable
 from cuframes_nb._views.planes import PlaneSource
 from cuframes_nb._wire.control import ControlWriter
 from cuframes_nb._wire.messages import ArenaDescription, Completion, MemoryKind
@@ -63,11 +63,14 @@ class Backend(abc.ABC):
         Why this kind was chosen, for people.
     device
         ``"cpu"`` or ``"cuda:N"`` by this process's ordinals.
+    lease_maker
+        Makes the lease for a slot that was just taken.
     """
 
     kind: MemoryKind
     reason: str
     device: str
+    lease_maker: LeaseMaker
 
     @abc.abstractmethod
     def create_arena(self, nbytes: int) -> Arena:
@@ -84,10 +87,6 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def completion(self, control: ControlWriter, mapping: Mapping) -> CompletionWriter:
         """Return what says that a slot is complete."""
-
-    @abc.abstractmethod
-    def lease(self, table: LeaseTable, slot: int, hold: Hold) -> Lease:
-        """Return the lease for a slot that was just taken."""
 
     def pending_releases(self, table: LeaseTable) -> int:
         """Return how many of a table's leases wait for the GPU to finish reading."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -17,7 +18,7 @@ from cuframes_nb._memory.vmm import VmmArena
 from cuframes_nb._os.fds import OwnedFd
 from cuframes_nb._os.mapping import Mapping
 from cuframes_nb._runtime.backend import Backend, CompletionWriter
-from cuframes_nb._runtime.leases import Hold, Lease, LeaseTable
+from cuframes_nb._runtime.leases import LeaseTable
 from cuframes_nb._views.planes import PlaneSource
 from cuframes_nb._wire.control import COMPLETIONS_OFFSET, CONTROL_NBYTES, ControlWriter
 from cuframes_nb._wire.messages import ArenaDescription, Completion, MemoryKind
@@ -32,6 +33,22 @@ from cuframes_nb.formats import FrameLayout
 __all__ = ["CudaBackend"]
 
 
+class _Streams:
+    """Streams that users name on one GPU, and CuPy's current one where they name none."""
+
+    def __init__(self, ordinal: int) -> None:
+        import cupy  # once, and not for every frame
+
+        self._ordinal = ordinal
+        self._current = cupy.cuda.get_current_stream
+
+    def handle(self, stream: object | None) -> int:
+        if stream is not None:
+            return stream_handle(stream)
+        handle: int = self._current(self._ordinal).ptr
+        return handle
+
+
 class _GpuCompletion(CompletionWriter):
     """The GPU writes the word behind the user's work; nobody waits."""
 
@@ -40,11 +57,12 @@ class _GpuCompletion(CompletionWriter):
 
     def __init__(self, words: RegisteredWords, ordinal: int) -> None:
         self._words = words
-        self._ordinal = ordinal
+        self._streams = _Streams(ordinal)
+        self._activated = activated(ordinal)
 
     def complete(self, slot: int, value: int, stream: object | None) -> None:
-        handle = _handle(stream, self._ordinal)
-        with activated(self._ordinal):
+        handle = self._streams.handle(stream)
+        with self._activated:
             if is_capturing(handle):
                 raise InvalidArgumentError(
                     "the stream is capturing a graph: the completion of this frame would be told "
@@ -63,12 +81,13 @@ class _SynchronisedCompletion(CompletionWriter):
 
     def __init__(self, control: ControlWriter, ordinal: int, why: str) -> None:
         self._control = control
-        self._ordinal = ordinal
+        self._streams = _Streams(ordinal)
+        self._activated = activated(ordinal)
         self.reason = f"publish waits for the stream: {why}"
 
     def complete(self, slot: int, value: int, stream: object | None) -> None:
-        handle = _handle(stream, self._ordinal)
-        with activated(self._ordinal):
+        handle = self._streams.handle(stream)
+        with self._activated:
             synchronise(handle)
         self._control.complete(slot, value)
 
@@ -90,8 +109,8 @@ class CudaBackend(Backend):
         self.gpu = gpu
         self.device = f"cuda:{gpu.ordinal}"
         self.reason = reason
-        self._lease_type = stream_leases.StreamLease
         self._releaser = stream_leases.releaser(gpu.ordinal)
+        self.lease_maker = functools.partial(stream_leases.StreamLease, self._releaser)
         self._planes_type = cuda.CudaPlanes
 
     @classmethod
@@ -151,9 +170,6 @@ class CudaBackend(Backend):
             return _SynchronisedCompletion(control, self.gpu.ordinal, str(error))
         return _GpuCompletion(words, self.gpu.ordinal)
 
-    def lease(self, table: LeaseTable, slot: int, hold: Hold) -> Lease:
-        return self._lease_type(table, slot, hold, self.gpu.ordinal)
-
     def pending_releases(self, table: LeaseTable) -> int:
         return self._releaser.pending(table)
 
@@ -211,15 +227,6 @@ class CudaBackend(Backend):
 
         with cupy.cuda.Device(self.gpu.ordinal), as_cupy_stream(stream):
             yield
-
-
-def _handle(stream: object | None, ordinal: int) -> int:
-    """Return the handle of a stream, CuPy's current one if none is given."""
-    if stream is not None:
-        return stream_handle(stream)
-    import cupy
-
-    return int(cupy.cuda.get_current_stream(ordinal).ptr)
 
 
 def _require_cupy() -> None:

@@ -13,7 +13,7 @@ from cuframes_nb._memory.host import HostArena
 from cuframes_nb._os.fds import OwnedFd
 from cuframes_nb._os.mapping import Mapping
 from cuframes_nb._runtime.backend import Backend, CompletionWriter
-from cuframes_nb._runtime.leases import Hold, Lease, LeaseTable
+from cuframes_nb._runtime.leases import Lease
 from cuframes_nb._views.host import HostPlanes
 from cuframes_nb._views.planes import PlaneSource
 from cuframes_nb._wire.control import ControlWriter
@@ -47,6 +47,7 @@ class HostBackend(Backend):
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
+        self.lease_maker = Lease
 
     def create_arena(self, nbytes: int) -> Arena:
         return HostArena.create(nbytes)
@@ -60,9 +61,6 @@ class HostBackend(Backend):
     def completion(self, control: ControlWriter, mapping: Mapping) -> CompletionWriter:
         del mapping
         return _HostCompletion(control)
-
-    def lease(self, table: LeaseTable, slot: int, hold: Hold) -> Lease:
-        return Lease(table, slot, hold)
 
     def as_array(self, source: Any) -> Any:
         if isinstance(source, np.ndarray):

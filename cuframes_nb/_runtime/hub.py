@@ -17,7 +17,7 @@ from cuframes_nb._os.fds import OwnedFd, close_all
 from cuframes_nb._os.forks import close_in_child
 from cuframes_nb._os.listener import Listener
 from cuframes_nb._os.packets import PacketSocket
-from cuframes_nb._os.wakeups import WakeReceiver, WakeSender, wake_pair
+from cuframes_nb._os.wakeups import WakeReceiver, WakeSender, wake_each, wake_pair
 from cuframes_nb._runtime.ring import Ring
 from cuframes_nb._wire.codec import decode, encode
 from cuframes_nb._wire.link import Link, Phase, Side
@@ -155,8 +155,7 @@ class Hub:
     def wake_all(self) -> None:
         """Tell every subscriber that there is a new frame; never waits."""
         with self._wake_lock:
-            for wake in self._wakes:
-                wake.wake()
+            wake_each(self._wakes)
 
     def passed(self) -> int | None:
         """Return the frame up to which every strict subscriber has come, or None without any."""

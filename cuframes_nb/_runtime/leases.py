@@ -8,16 +8,17 @@ next look does not put right.
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable
+from typing import TypeAlias
 
 from cuframes_nb._os.fds import OwnedFd
+from cuframes_nb._os.forks import close_in_child
 from cuframes_nb._os.locks import ReadLock
 from cuframes_nb._wire.control import LOCK_STRIDE
 
-__all__ = ["Hold", "Lease", "LeaseTable"]
+__all__ = ["Hold", "Lease", "LeaseMaker", "LeaseTable"]
 
 
 class Hold:
@@ -39,13 +40,23 @@ class LeaseTable:
         The lock byte that the publisher gave to this subscriber.
     slots
         How many slots there are.
+    limit
+        How many of them this subscriber may hold at a time.
     on_idle
         Called, with the table's mutex held, when the table was retired and the last hold is gone.
+
+    Attributes
+    ----------
+    inherited
+        Whether this is a forked child: the locks are its parent's, and so may be the mutex.
     """
 
-    def __init__(self, fd: OwnedFd, index: int, slots: int, on_idle: Callable[[], None]) -> None:
+    def __init__(
+        self, fd: OwnedFd, index: int, slots: int, limit: int, on_idle: Callable[[], None]
+    ) -> None:
+        self.limit = limit
         self._fd = fd
-        self._pid = os.getpid()
+        self.inherited = False
         self._locks = [ReadLock(slot * LOCK_STRIDE + index, 1) for slot in range(slots)]
         self._holds: list[list[weakref.ref[Hold]]] = [[] for _ in range(slots)]
         # True from before the lock is taken until after it is released: "perhaps locked".
@@ -55,46 +66,49 @@ class LeaseTable:
         # changes is only ever recomputed, so that does no harm.
         self._mutex = threading.RLock()
         self._retired = False
+        close_in_child(self)
 
     @property
     def held(self) -> int:
         """How many slots are leased."""
         return self._locked.count(True)
 
+    def may_take(self, slot: int) -> bool:
+        """Whether a lease on `slot` is within the limit."""
+        if self._locked.count(True) < self.limit or self._locked[slot]:
+            return True
+        self.settle_all()
+        return self.held < self.limit
+
     def take(self, slot: int) -> Hold | None:
         """Return a hold on `slot`, or None if the publisher is writing it."""
         hold = Hold()
+        locked = self._locked
         with self._mutex:
-            if True in self._locked:
-                for other, locked in enumerate(self._locked):
-                    if locked:
-                        self._look(other)  # in case a finalizer was interrupted
+            if True in locked:
+                self._look_at_locked()  # in case a finalizer was interrupted
             self._holds[slot].append(weakref.ref(hold))
-            if not self._locked[slot]:
-                self._locked[slot] = True
+            if not locked[slot]:
+                locked[slot] = True
                 if not self._locks[slot].try_acquire(self._fd.fileno()):
-                    self._locked[slot] = False
+                    locked[slot] = False
                     self._holds[slot].clear()
                     return None
         return hold
 
     def settle(self, slot: int) -> None:
         """Release the slot's lock if nobody holds it any more; may be called from a finalizer."""
-        if os.getpid() != self._pid:
-            return  # a forked child: the lock is its parent's, and so may be the mutex
+        if self.inherited:
+            return
         with self._mutex:
             self._look(slot)
-            self._close_if_idle()
+            if self._retired:
+                self._close_if_idle()
 
     def settle_all(self) -> None:
         """Do so for every slot: if a finalizer was interrupted, this makes up for it."""
         with self._mutex:
-            for slot in range(len(self._locks)):
-                self._look(slot)
-
-    def holds(self, slot: int) -> bool:
-        """Whether `slot` is leased."""
-        return self._locked[slot]
+            self._look_at_locked()
 
     def retire(self) -> None:
         """Hand out no more; close when the last hold is gone."""
@@ -104,16 +118,28 @@ class LeaseTable:
             self.settle_all()
             self._close_if_idle()
 
+    def _look_at_locked(self) -> None:
+        for slot, locked in enumerate(self._locked):
+            if locked:
+                self._look(slot)
+
     def _look(self, slot: int) -> None:
-        holds = [hold for hold in self._holds[slot] if hold() is not None]
-        self._holds[slot] = holds
-        if not holds and self._locked[slot]:
+        holds = self._holds[slot]
+        for hold in holds:
+            if hold() is not None:
+                self._holds[slot] = [other for other in holds if other() is not None]
+                return
+        holds.clear()
+        if self._locked[slot]:
             if not self._fd.closed:
                 self._locks[slot].release(self._fd.fileno())
             self._locked[slot] = False
 
+    def _abandon(self) -> None:
+        self.inherited = True
+
     def _close_if_idle(self) -> None:
-        if self._retired and not any(self._locked) and self._on_idle is not None:
+        if not any(self._locked) and self._on_idle is not None:
             on_idle, self._on_idle = self._on_idle, None  # it holds us
             on_idle()
 
@@ -149,3 +175,7 @@ class Lease:
     def __del__(self) -> None:
         self._hold = None
         self._table.settle(self._slot)
+
+
+LeaseMaker: TypeAlias = Callable[[LeaseTable, int, Hold], Lease]
+"""Makes the lease for a slot that was just taken."""

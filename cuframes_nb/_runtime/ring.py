@@ -14,12 +14,11 @@ from cuframes_nb._os.fds import OwnedFd
 from cuframes_nb._os.locks import WriteLock, conflicting_lock
 from cuframes_nb._os.memfd import create_sealed, reopen_read_only
 from cuframes_nb._runtime.backend import Backend, CompletionWriter
-from cuframes_nb._views.planes import PlaneSource
+from cuframes_nb._views.lasting import LastingPlanes
 from cuframes_nb._wire.control import (
     CONTROL_NBYTES,
     LOCK_STRIDE,
     ControlWriter,
-    Record,
     RingState,
 )
 from cuframes_nb._wire.messages import (
@@ -89,7 +88,12 @@ class Ring:
         if before:
             self.control.carry_over(before.control.published, before.control.dropped)
         self._locks = [WriteLock(slot * LOCK_STRIDE, LOCK_STRIDE) for slot in range(slots)]
-        self._planes = [backend.planes(self.arena, slot * stride, layout) for slot in range(slots)]
+        self._planes = [
+            LastingPlanes(
+                backend.planes(self.arena, slot * stride, layout), self.arena, len(layout.planes)
+            )
+            for slot in range(slots)
+        ]
         self.description = RingDescription(
             layout,
             color,
@@ -117,8 +121,8 @@ class Ring:
         """Sequence number of the next frame to be published."""
         return self._book.next_seq
 
-    def planes(self, slot: int) -> PlaneSource:
-        """Return what makes arrays on `slot`."""
+    def planes(self, slot: int) -> LastingPlanes:
+        """Return what makes arrays on `slot`, which keep the memory mapped."""
         return self._planes[slot]
 
     def try_acquire(self, passed: int | None) -> int | None:
@@ -130,27 +134,35 @@ class Ring:
             If given, frames with a greater sequence number are not overwritten.
         """
         fd = self._fd.fileno()
-        for slot in self._book.candidates(passed):
-            settled = self.control.completed(slot) == self._book.expected(slot)
+        book, control = self._book, self.control
+        for slot in book.candidates(passed):
+            settled = control.completed(slot) == book.expected(slot)
             if settled and self._locks[slot].try_acquire(fd):
-                self._book.begin(slot)
-                self.control.withdraw(slot)
+                book.begin(slot)
+                control.withdraw(slot)
                 return slot
         return None
 
-    def publish(self, slot: int, pts_ns: int | None, stream: object | None) -> Record:
-        """Give the slot to the subscribers, complete once the work on `stream` is."""
+    def publish(self, slot: int, pts_ns: int | None, stream: object | None) -> int:
+        """Give the slot to the subscribers, complete once the work on `stream` is.
+
+        Returns
+        -------
+        int
+            The frame's sequence number.
+        """
         now = now_ns()
-        seq = self._book.next_seq
-        record = Record(seq, now if pts_ns is None else pts_ns, now)
+        book, control = self._book, self.control
+        seq = book.next_seq
+        record = (seq, now if pts_ns is None else pts_ns, now)
         # First what can fail: then nothing has changed, and the slot can still be discarded.
         self._completion.complete(slot, seq, stream)
-        self.control.write_record(slot, record)
-        self._book.publish(slot)
+        control.write_record(slot, record)
+        book.publish(slot)
         self._locks[slot].release(self._fd.fileno())
         # Announced only now, so that no reader runs into the lock.
-        self.control.announce(slot, record)
-        return record
+        control.announce(slot, record)
+        return seq
 
     def discard(self, slot: int, stream: object | None) -> None:
         """Take the slot back unpublished, free once the work on `stream` is done."""
@@ -163,6 +175,11 @@ class Ring:
     def writing(self) -> list[int]:
         """The slots that are acquired, and not published or discarded yet."""
         return self._book.writing
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether there are any."""
+        return self._book.is_writing
 
     @property
     def slots_unfinished(self) -> int:

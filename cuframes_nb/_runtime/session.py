@@ -6,7 +6,7 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -172,22 +172,21 @@ class Session:
         events = self._poller.poll(None if seconds is None else max(0.0, seconds) * 1000)
         return events == self._only_woken
 
-    def watch(self, after: int, sleep: float, spin: float) -> bool:
+    def watch(self, is_ready: Callable[[], bool], sleep: float, spin: float) -> bool:
         """Wait like `wait` for `sleep` seconds, then look without sleeping for `spin` seconds.
 
         Returns
         -------
         bool
-            True if nothing but a wake-up, or a frame newer than `after`, came.
+            True if nothing but a wake-up came, or what `is_ready` looks for is there.
         """
         whole_ms = int(sleep * 1000)  # poll() would round up
         events = self._poller.poll(whole_ms)
         if not events:
             time.sleep(max(0.0, sleep - whole_ms / 1000))
         end = time.monotonic() + spin
-        seqs = self.epoch.control.seqs
         while not events and time.monotonic() < end:
-            if max(seqs()) > after:
+            if is_ready():
                 return True
             events = self._poller.poll(0)  # lets other threads run, too
         return events == self._only_woken

@@ -8,7 +8,6 @@ until it has passed. No Python runs in a CUDA callback, which could not take the
 from __future__ import annotations
 
 import functools
-import os
 import queue
 import sys
 import threading
@@ -23,10 +22,10 @@ from cuframes_nb._cuda.driver import call
 from cuframes_nb._cuda.streams import (
     PER_THREAD,
     Event,
+    RelaxedCapture,
     is_capturing,
     is_idle,
     relax_this_thread,
-    relaxed_capture,
     stream_handle,
 )
 from cuframes_nb._runtime.leases import Hold, Lease, LeaseTable
@@ -36,6 +35,8 @@ __all__ = ["Releaser", "StreamLease", "releaser"]
 
 _FIRST_LOOK_SECONDS: Final = 100e-6
 _LAST_LOOK_SECONDS: Final = 1e-3
+
+_current_stream: Final = cupy.cuda.get_current_stream
 
 
 class _Pending:
@@ -56,7 +57,8 @@ class Releaser:
     """Keeps holds until the GPU has passed their events. One for each GPU, for ever."""
 
     def __init__(self, ordinal: int) -> None:
-        self._ordinal = ordinal
+        self.ordinal = ordinal
+        self._activated = activated(ordinal)
         # SimpleQueue.put may be called from a finalizer in the midst of another put.
         self._incoming: queue.SimpleQueue[_Pending] = queue.SimpleQueue()
         self._spare: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -86,8 +88,8 @@ class Releaser:
             False if all of it is done already, and so the hold was not kept.
         """
         try:
-            with activated(self._ordinal), relaxed_capture():
-                marks = [self._mark(stream, kept) for stream, kept in streams.items()]
+            with self._activated, RelaxedCapture():
+                marks = self._marks(streams)
         except CudaError as error:
             # A stream that was destroyed, or a broken context: wait for the whole GPU instead.
             self._post(_Pending(table, slot, hold, None))
@@ -98,23 +100,31 @@ class Releaser:
                 stacklevel=2,
             )
             return True
-        events = tuple(mark for mark in marks if mark is not None)
-        if events:
-            self._post(_Pending(table, slot, hold, events))
-        return bool(events)
+        if marks:
+            self._post(_Pending(table, slot, hold, tuple(marks)))
+        return bool(marks)
 
     def _post(self, pending: _Pending) -> None:
         self._waiting.add(pending)
         self._incoming.put(pending)
 
     def mark(self, stream: int) -> Event:
-        """Record an event behind the work queued on a stream now."""
+        """Record an event behind the work queued on a stream now; the GPU must be current."""
         try:
             event = self._spare.get_nowait()
         except queue.Empty:
             event = Event()
         event.record(stream)
         return event
+
+    def _marks(self, streams: dict[int, object | Event]) -> list[Event]:
+        """Return what to wait for: an event for each stream that is not done."""
+        marks = []
+        for stream, kept in streams.items():
+            mark = self._mark(stream, kept)
+            if mark is not None:
+                marks.append(mark)
+        return marks
 
     def _mark(self, stream: int, kept: object | Event) -> Event | None:
         """Return an event to wait for, or None if the stream is done."""
@@ -141,7 +151,7 @@ class Releaser:
     def _settle(self, pending: _Pending) -> bool:
         """Give the slot back if the GPU has passed; False if not yet."""
         try:
-            with activated(self._ordinal):
+            with self._activated:
                 if pending.events is None:
                     call("cuCtxSynchronize")
                 elif not all(event.passed() for event in pending.events):
@@ -177,33 +187,37 @@ def releaser(ordinal: int) -> Releaser:
 class StreamLease(Lease):
     """The right to read one slot on a GPU."""
 
-    __slots__ = ("_ordinal", "_pid", "_streams")
+    __slots__ = ("_releaser", "_streams")
 
-    def __init__(self, table: LeaseTable, slot: int, hold: Hold, ordinal: int) -> None:
+    def __init__(self, releaser: Releaser, table: LeaseTable, slot: int, hold: Hold) -> None:
         super().__init__(table, slot, hold)
-        self._ordinal = ordinal
-        self._pid = os.getpid()
+        self._releaser = releaser
         # Handle to whatever keeps the stream alive until it is asked, or to an event.
         self._streams: dict[int, object | Event] = {}
 
     def touch(self) -> None:
         """Note that work on CuPy's current stream may read the slot."""
-        self.record_stream(cupy.cuda.get_current_stream(self._ordinal))
+        stream = _current_stream(self._releaser.ordinal)
+        handle = stream.ptr
+        if handle == PER_THREAD:
+            self.record_stream(handle)
+        else:
+            self._streams[handle] = stream
 
     def record_stream(self, stream: object) -> None:
         """Note that work on `stream` reads the slot."""
         handle = stream_handle(stream)
         if handle == PER_THREAD:
             # Another stream on each thread, and a finalizer may run on any: so it is marked now.
-            with activated(self._ordinal):
-                self._streams[handle] = releaser(self._ordinal).mark(handle)
+            with activated(self._releaser.ordinal):
+                self._streams[handle] = self._releaser.mark(handle)
         else:
             self._streams[handle] = stream
 
     def __del__(self) -> None:
-        if sys.is_finalizing() or os.getpid() != self._pid:
+        if sys.is_finalizing() or self._table.inherited:
             return  # the kernel gives everything back; a forked child has nothing to give
         self.touch()
-        if not releaser(self._ordinal).keep(self._table, self._slot, self._hold, self._streams):
+        if not self._releaser.keep(self._table, self._slot, self._hold, self._streams):
             self._hold = None
             self._table.settle(self._slot)

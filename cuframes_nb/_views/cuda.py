@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import cupy
 
 from cuframes_nb._cuda.streams import stream_handle
 from cuframes_nb._views.geometry import rows_geometry
-from cuframes_nb.formats import FrameLayout, PlaneLayout
+from cuframes_nb.formats import FrameLayout
 
 __all__ = ["CudaPlanes", "LeasedArray", "as_cupy_stream"]
 
-_LEGACY_STREAM = 1
+_LEGACY_STREAM: Final = 1
 """DLPack in the array API standard: the stream None means CUDA's legacy default stream."""
+
+_Place: TypeAlias = tuple[int, int, tuple[int, ...], tuple[int, ...]]
+"""Address, bytes, shape and strides of an array."""
+
+_UnownedMemory: Final = cupy.cuda.UnownedMemory
+_MemoryPointer: Final = cupy.cuda.MemoryPointer
 
 
 @runtime_checkable
@@ -78,7 +84,9 @@ class CudaPlanes:
         Whether the arrays' owner is a lease.
     """
 
-    __slots__ = ("_address", "_dtype", "_layout", "_ordinal", "_type", "device")
+    __slots__ = (
+        "_address", "_dtype", "_layout", "_ordinal", "_places", "_rows", "_type", "device",
+    )  # fmt: skip
 
     def __init__(self, address: int, layout: FrameLayout, ordinal: int, *, leased: bool) -> None:
         self._address = address
@@ -87,6 +95,10 @@ class CudaPlanes:
         self._dtype = cupy.dtype(layout.format.dtype)
         self._type = LeasedArray if leased else cupy.ndarray
         self.device = f"cuda:{ordinal}"
+        self._places: list[_Place] = [
+            (address + p.offset, p.end - p.offset, p.shape, p.strides) for p in layout.planes
+        ]
+        self._rows: _Place | None = None
 
     @property
     def xp(self) -> ModuleType:
@@ -99,23 +111,18 @@ class CudaPlanes:
 
     def plane(self, index: int, owner: object) -> Any:
         """Return plane `index`; the array keeps `owner` alive."""
-        plane: PlaneLayout = self._layout.planes[index]
-        return self._array(plane.offset, plane.shape, plane.strides, plane.end, owner)
+        return self._array(self._places[index], owner)
 
     def rows(self, owner: object) -> Any:
         """Return all planes as one array of rows; the array keeps `owner` alive."""
-        offset, shape, strides = rows_geometry(self._layout)
-        return self._array(offset, shape, strides, self._layout.planes[-1].end, owner)
+        if self._rows is None:
+            offset, shape, strides = rows_geometry(self._layout)  # raises if they are not one
+            nbytes = self._layout.planes[-1].end - offset
+            self._rows = (self._address + offset, nbytes, shape, strides)
+        return self._array(self._rows, owner)
 
-    def _array(
-        self,
-        offset: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        end: int,
-        owner: object,
-    ) -> Any:
+    def _array(self, place: _Place, owner: object) -> Any:
+        address, nbytes, shape, strides = place
         # The device is named: left to guess, CuPy would ask the driver for every array.
-        memory = cupy.cuda.UnownedMemory(self._address + offset, end - offset, owner, self._ordinal)
-        pointer = cupy.cuda.MemoryPointer(memory, 0)
-        return self._type(shape, self._dtype, pointer, strides)
+        memory = _UnownedMemory(address, nbytes, owner, self._ordinal)
+        return self._type(shape, self._dtype, _MemoryPointer(memory, 0), strides)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from cuframes_nb._views.geometry import rows_geometry
 from cuframes_nb.formats import FrameLayout
 
 __all__ = ["HostPlanes"]
+
+_asarray: Final = np.asarray
 
 
 class _Export:
@@ -63,14 +65,14 @@ class HostPlanes:
 
     def plane(self, index: int, owner: object) -> NDArray[Any]:
         """Return plane `index`; the array keeps `owner` alive."""
-        return np.asarray(_Export(self._interfaces[index], owner))
+        return _asarray(_Export(self._interfaces[index], owner))
 
     def rows(self, owner: object) -> NDArray[Any]:
         """Return all planes as one array of rows; the array keeps `owner` alive."""
         if self._rows is None:
             offset, shape, strides = rows_geometry(self._layout)  # raises if they are not one
             self._rows = self._interface(offset, shape, strides)
-        return np.asarray(_Export(self._rows, owner))
+        return _asarray(_Export(self._rows, owner))
 
     def _interface(
         self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]

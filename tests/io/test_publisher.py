@@ -131,6 +131,18 @@ def test_slots_that_are_dropped_are_taken_back():
         del held
 
 
+def test_what_is_done_to_one_array_is_not_done_to_the_next():
+    with publisher(ring_size=2) as pub:
+        seen = []
+        for _ in range(4):
+            with pub.acquire() as slot:
+                for array in (slot.y, slot.array, *slot.planes):
+                    seen.append((slot._index, array.shape, array.flags.writeable))
+                    array.flags.writeable = False
+        assert len(set(seen)) == 2 * 3
+        assert all(writeable for _, _, writeable in seen)
+
+
 def test_several_slots_are_numbered_as_they_are_published():
     with publisher() as pub, cf.subscribe("cam") as sub:
         first, second = pub.acquire(), pub.acquire()

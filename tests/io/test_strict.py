@@ -162,6 +162,16 @@ def test_a_reader_that_comes_late_starts_at_the_newest():
             assert sub.stats.skipped == 0
 
 
+@pytest.mark.parametrize("policy", ["drop-oldest", "strict-wait"])
+def test_what_is_passed_is_reported_only_to_a_publisher_that_waits(policy, monkeypatch):
+    with publisher(policy=policy) as pub, cf.subscribe("cam", "strict") as sub:
+        reported = []
+        monkeypatch.setattr(sub._connection.session, "report_passed", reported.append)
+        publish(pub, 3)
+        assert [sub.next(timeout=10).seq for _ in range(2)] == [1, 2]
+        assert reported == ([1, 2] if policy == "strict-wait" else [])
+
+
 def test_the_publisher_learns_what_is_passed():
     with publisher(policy="strict-wait", ring_size=2) as pub, cf.subscribe("cam", "strict") as sub:
         assert pub._hub.passed() == 0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cuframes_nb as cf
-from tests.helpers.frames import check, publish, publisher, until
+from tests.helpers.frames import check, fill, publish, publisher, until
 
 # --- Attaching ------------------------------------------------------------------------------------
 
@@ -278,6 +278,78 @@ def test_stats_count():
         assert stats == cf.SubscriberStats(1, 0, 0, 1, 1, 1, 2)
         assert stats.lease_limit == 2
         frame.release()
+
+
+# --- What is not asked for each frame -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["newest", "strict"])
+def test_while_new_frames_come_the_publisher_is_not_asked_for_news(mode, monkeypatch):
+    with publisher() as pub, cf.subscribe("cam", mode) as sub:
+        asked = []
+        session = sub._connection.session
+        follow = session.follow
+        monkeypatch.setattr(session, "follow", lambda: asked.append(1) or follow())
+        for take in (sub.latest, sub.next, sub.latest, sub.next):
+            publish(pub)
+            with take() as frame:
+                check(frame)
+        assert not asked
+        sub.latest().release()  # seen before: there may be news that matter more
+        assert asked
+
+
+def test_news_come_first_once_the_epoch_is_not_the_newest():
+    with publisher() as pub, cf.subscribe("cam") as sub:
+        publish(pub, 2)
+        pub.reconfigure(width=32)
+        publish(pub)
+        with sub.latest() as frame:  # not frame 2, though it was not seen either
+            assert (frame.seq, frame.width) == (3, 32)
+
+
+def test_latest_of_a_strict_reader_passes_over_what_is_older():
+    with publisher(policy="strict-wait", ring_size=8) as pub, cf.subscribe("cam", "strict") as sub:
+        publish(pub, 3)
+        assert sub.latest().seq == 3
+        publish(pub, 2)
+        assert [sub.next(timeout=10).seq for _ in range(2)] == [4, 5]
+        assert sub.stats.skipped == 0  # 3 was the first that it ever took
+        publish(pub, 3)
+        assert sub.latest().seq == 8
+        assert sub.stats.skipped == 2
+
+
+def announce(pub):
+    """Publish as a GPU does that has not come so far; return what completes the frame."""
+    ring = pub._ring
+    slot, complete = pub.acquire(), ring._completion.complete
+    fill(slot)
+    ring._completion.complete = lambda *_: None
+    seq = pub.publish(slot)
+    ring._completion.complete = complete
+    return lambda: complete(slot._index, seq, None)
+
+
+@pytest.mark.parametrize("spin_us", [0, 3000])
+@pytest.mark.parametrize("seconds", [0.0, 0.00005, 0.002, 0.05])
+def test_a_frame_is_waited_for_from_its_wake_up_until_it_is_complete(spin_us, seconds):
+    with publisher() as pub, cf.subscribe("cam", spin_us=spin_us) as sub:
+        got = []
+        for seq in range(1, 6):
+            thread = threading.Thread(target=lambda: got.append(sub.next(timeout=10)))
+            thread.start()
+            until(lambda: sub._use() is not None)
+            time.sleep(0.005)
+            complete = announce(pub)
+            time.sleep(seconds)
+            assert not got
+            complete()
+            thread.join()
+            frame = got.pop()
+            assert frame.seq == seq
+            check(frame)
+            frame.release()
 
 
 # --- Looking out for the next frame ---------------------------------------------------------------

@@ -10,7 +10,7 @@ import socket
 import pytest
 
 from cuframes_nb._os.fds import OwnedFd
-from cuframes_nb._os.wakeups import WakeReceiver, wake_pair
+from cuframes_nb._os.wakeups import WakeReceiver, wake_each, wake_pair
 
 
 @pytest.fixture
@@ -102,6 +102,18 @@ def test_no_failure_of_a_wake_up_comes_out(pair):
     sender.wake()
     sender._sock = real
     assert not is_awake(receiver)
+
+
+def test_one_that_cannot_be_woken_keeps_no_other_asleep(pair):
+    sender, receiver = pair
+    gone, fd = wake_pair()
+    fd.close()
+    closed, fd = wake_pair()
+    closed.close()
+    fd.close()
+    wake_each((gone, closed, sender))
+    assert is_awake(receiver)
+    gone.close()
 
 
 def test_a_reader_cannot_make_the_sender_wait(pair, watchdog):

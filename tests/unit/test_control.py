@@ -119,6 +119,7 @@ def test_counts_go_on_over_epochs(block):
 def test_the_state_is_seen(block, state):
     block.writer.set_state(state)
     assert block.reader.state == state
+    assert block.reader.live is (state is RingState.LIVE)
 
 
 def test_a_reader_sees_only_its_slots():

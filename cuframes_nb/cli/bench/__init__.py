@@ -8,22 +8,28 @@ from typing import Any, Final
 
 __all__ = ["add_parser"]
 
-SECTIONS: Final = ("latency", "cost", "attach", "memory", "conversion", "video")
+SECTIONS: Final = (
+    "latency", "cost", "scale", "cameras", "attach", "memory", "conversion", "encode", "video",
+)  # fmt: skip
 
 _ABOUT: Final = """\
 Measure on this machine, with 1080p NV12 frames:
 
   latency      from publish() to the frame in a subscriber's hands, what publish() costs and what
-               CPU it takes, for 1, 4 and 16 subscribers at 60 and 240 frames a second; and the
-               same for other ways to pass frames between processes
+               CPU it takes, for 1, 4 and 16 subscribers at 60, 240 and 1000 frames a second; and
+               the same for other ways to pass frames between processes
   cost         single calls
+  scale        what each further subscriber costs the publisher, up to 64, at 60 frames a second;
+               whether any of them sees a torn frame
+  cameras      16 cameras at 60 frames a second read by one process
   attach       from subscribe() to the first array, and importing the package
   memory       what a ring of four takes
-  conversion   to RGB
+  conversion   to RGB and to the inputs of networks, beside other libraries
+  encode       to JPEG, beside other libraries
   video        decoding and publishing beside decoding alone, one film and several; recording beside
                encoding alone
 
-Without a name, all of them: about four minutes. Ratios between lines of one run say more than the
+Without a name, all of them: about six minutes. Ratios between lines of one run say more than the
 figures themselves, which depend on the machine and on what else it does."""
 
 
@@ -43,7 +49,10 @@ def add_parser(commands: Any) -> None:  # argparse's class for it is private
         help="where the frames are (default: on a GPU if it can share memory, else the host)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE too")
-    parser.add_argument("--quick", action="store_true", help="fewer frames: a rough idea in 30 s")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw the figures to FILE.png or FILE.svg"
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer frames: a rough idea in 60 s")
     parser.add_argument(
         "--busy",
         action="store_true",
@@ -54,29 +63,44 @@ def add_parser(commands: Any) -> None:  # argparse's class for it is private
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from cuframes_nb.cli.bench import report
+    from cuframes_nb.cli.bench import plot, report
     from cuframes_nb.cli.bench.plan import Plan
 
-    plan = Plan.make(args.memory, quick=args.quick, busy=args.busy)
     sections = [args.section] if args.section else list(SECTIONS)
+    if args.plot:
+        plot.check_plot(args.plot, sections)
+    plan = Plan.make(args.memory, quick=args.quick, busy=args.busy)
     results = _measure(plan, sections)
     document = report.document(plan, results)
     if args.json:
         report.write_json(args.json, document)
     report.show(document)
+    if args.plot:
+        plot.draw(args.plot, document)
     return 0
 
 
 def _measure(plan: Any, sections: list[str]) -> dict[str, list[dict[str, Any]]]:
-    from cuframes_nb.cli.bench import costs, latency, video
+    from cuframes_nb.cli.bench import (
+        cameras,
+        conversion,
+        costs,
+        encoding,
+        latency,
+        scale,
+        video,
+    )
     from cuframes_nb.cli.bench.progress import Progress
 
     steps = {
         "latency": latency.steps,
         "cost": costs.calls,
+        "scale": scale.steps,
+        "cameras": cameras.steps,
         "attach": costs.attaching,
         "memory": costs.memory,
-        "conversion": costs.conversion,
+        "conversion": conversion.conversion,
+        "encode": encoding.steps,
         "video": video.steps,
     }
     work = [(section, step) for section in sections for step in steps[section](plan)]

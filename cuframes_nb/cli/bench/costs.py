@@ -1,8 +1,7 @@
-"""Single calls, attaching, memory, conversion."""
+"""Single calls, attaching, memory."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import json
@@ -13,15 +12,13 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import numpy as np
-
 import cuframes_nb as cf
 from cuframes_nb.cli._maps import regions
 from cuframes_nb.cli._signals import deaf_children
 from cuframes_nb.cli.bench.contender import SPAWN
-from cuframes_nb.cli.bench.plan import HEIGHT, ROWS, WIDTH, Plan, Result, Step, percentiles
+from cuframes_nb.cli.bench.plan import ROWS, WIDTH, Plan, Result, Step, percentiles
 
-__all__ = ["attaching", "calls", "conversion", "memory"]
+__all__ = ["attaching", "calls", "memory"]
 
 _ATTACH: Final = """
 import json, sys, time
@@ -73,8 +70,20 @@ def _calls(plan: Plan) -> list[Result]:
         for _ in range(plan.repeats):
             frame = _timed(times, "latest(), the same frame again", subscriber.latest)
             frame.release()
+        for _ in range(plan.repeats):
+            publisher.publish(publisher.acquire())
+            _await_completion(publisher)
+            look = functools.partial(_look, subscriber)
+            _timed(times, "latest() + .y + release(), a new frame ready", look)
     times["send() to a process that sleeps"] = _wake_times(plan.repeats // 10)
     return [{"call": name, **percentiles(taken, "time")} for name, taken in times.items()]
+
+
+def _look(subscriber: cf.Subscriber) -> None:
+    frame = subscriber.latest()
+    assert frame is not None  # noqa: S101  one was just published
+    frame.y  # noqa: B018  an array that is made and dropped
+    frame.release()
 
 
 def _wake_times(repeats: int) -> list[int]:
@@ -233,69 +242,3 @@ def _memory_in_use(xp: Any) -> int:
         free, total = xp.cuda.runtime.memGetInfo()
         return int(total - free)
     return sum(r.end - r.start for r in regions() if r.name.startswith("/memfd:"))
-
-
-# --- Conversion -----------------------------------------------------------------------------------
-
-
-def conversion(plan: Plan) -> list[Step]:
-    """Return the measurement of conversions to RGB."""
-    return [("conversion", functools.partial(_conversion, plan))]
-
-
-def _conversion(plan: Plan) -> list[Result]:
-    with plan.publisher() as publisher, cf.subscribe(publisher.key) as subscriber:
-        with publisher.acquire() as slot:
-            slot.y[:] = 100
-            slot.uv[:] = 140
-        frame = subscriber.next(10)
-        cases: dict[str, Callable[[], Any]] = {
-            "rgb(), 1080p uint8": frame.rgb,
-            "rgb(size=(640, 360))": lambda: frame.rgb(size=(640, 360)),
-            "rgb(layout='chw', dtype='float32')": lambda: frame.rgb(layout="chw", dtype="float32"),
-            **_other_conversions(frame),
-        }
-        repeats = 5 if plan.quick else 40
-        rows = [
-            {"conversion": name, **percentiles(_times(act, frame.xp, repeats), "time")}
-            for name, act in cases.items()
-        ]
-        frame.release()
-    return rows
-
-
-def _times(act: Callable[[], Any], xp: Any, repeats: int) -> list[int]:
-    """Return how long each call takes; on a GPU until the GPU has done it."""
-    wait = xp.cuda.get_current_stream().synchronize if xp.__name__ == "cupy" else lambda: None
-    taken = []
-    for _ in range(repeats + 2):
-        start = time.perf_counter_ns()
-        act()
-        wait()
-        taken.append(time.perf_counter_ns() - start)
-    return taken[2:]
-
-
-def _other_conversions(frame: cf.Frame) -> dict[str, Callable[[], Any]]:
-    cases: dict[str, Callable[[], Any]] = {
-        f"plain {frame.xp.__name__}, 1080p uint8": lambda: _plain(frame)
-    }
-    if frame.xp is np:
-        with contextlib.suppress(ImportError):
-            import av
-
-            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame.array), "nv12")
-            cases["FFmpeg's swscale, 1080p uint8"] = lambda: picture.to_ndarray(format="rgb24")
-    return cases
-
-
-def _plain(frame: cf.Frame) -> Any:
-    """Convert as one would write it down: BT.709, limited range."""
-    xp = frame.xp
-    luma = 1.164383 * (frame.y.astype(xp.float32) - 16)
-    chroma = frame.uv.astype(xp.float32).repeat(2, axis=0).repeat(2, axis=1) - 128
-    u, v = chroma[:HEIGHT, :WIDTH, 0], chroma[:HEIGHT, :WIDTH, 1]
-    rgb = xp.stack(
-        [luma + 1.792741 * v, luma - 0.213249 * u - 0.532909 * v, luma + 2.112402 * u], axis=-1
-    )
-    return xp.clip(rgb + 0.5, 0, 255).astype(xp.uint8)

@@ -5,31 +5,26 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 import cuframes_nb as cf
 from cuframes_nb.cli.bench.contender import Contender, Sightings
+from cuframes_nb.cli.bench.pacing import Phase, busily, run_phase, sleepily
 from cuframes_nb.cli.bench.peers import peers
 from cuframes_nb.cli.bench.plan import Plan, Result, Step, percentiles
 from cuframes_nb.errors import RingFullError
 
-__all__ = ["OURS", "SPINNING", "steps"]
+__all__ = ["OURS", "SPINNING", "cpu_share", "draw", "steps"]
 
 OURS: Final = "cuframes_nb"
 SPIN_US: Final = 400
 SPINNING: Final = f"{OURS}, spin_us={SPIN_US}"
-_Pace: TypeAlias = Callable[[float], None]
-"""Waits until a time of ``time.monotonic()``."""
 
-_NAP_SECONDS: Final = 50e-6
-_LAST_SPIN_SECONDS: Final = 100e-6
-
-_WARM_SECONDS: Final = 0.25
-"""At the start of each rate, not counted."""
+_MOST_FRAMES: Final = 500
+"""Of one rate, which is enough for a 99th percentile."""
 
 
 def steps(plan: Plan) -> list[Step]:
@@ -70,7 +65,7 @@ class _Ours(Contender):
         except RingFullError:
             return time.monotonic_ns() - start
         acquired = time.monotonic_ns()
-        _draw(slot, number)
+        draw(slot, number)
         drawn = time.monotonic_ns()
         self._publisher.publish(slot, pts_ns=number)  # so that a frame says which it is
         return time.monotonic_ns() - drawn + acquired - start
@@ -83,7 +78,7 @@ class _Ours(Contender):
         super().__exit__(*exc_info)
 
 
-def _draw(slot: cf.WritableSlot, number: int) -> None:
+def draw(slot: cf.WritableSlot, number: int) -> None:
     """Write the frame: on a GPU all of it by one kernel; on the host a little, to be no part."""
     if slot.xp.__name__ == "cupy":
         slot.y.fill(number & 255)
@@ -110,63 +105,19 @@ def _measure_peer(peer: Any, plan: Plan, subscribers: int) -> list[Result]:
         return _run(contender, plan)
 
 
-class _Phase(NamedTuple):
-    """One rate, as the publisher saw it."""
-
-    rate: int
-    first: int  #: number of the first frame that counts
-    last: int
-    costs: list[int]
-    cpu: float  #: share of one core
-
-
 def _run(contender: Contender, plan: Plan) -> list[Result]:
     number = 0
     phases = []
     for rate in plan.rates:
-        warm = max(5, int(rate * _WARM_SECONDS))
-        pace = _busily if plan.busy else _sleepily
-        phases.append(_phase(contender, rate, number, warm, int(rate * plan.seconds), pace))
+        frames = min(int(rate * plan.seconds), _MOST_FRAMES)
+        pace = busily if plan.busy else sleepily
+        phases.append(run_phase(contender, rate, number, frames, pace))
         number = phases[-1].last + 1
     seen = contender.finish()
     return [_result(contender, phase, seen) for phase in phases]
 
 
-def _phase(  # noqa: PLR0917  one caller
-    contender: Contender, rate: int, number: int, warm: int, frames: int, pace: _Pace
-) -> _Phase:
-    start = time.monotonic()
-    _paced(contender, rate, start, range(number, number + warm), pace)
-    first = number + warm
-    cpu, wall = time.process_time(), time.monotonic()
-    start += warm / rate
-    costs = _paced(contender, rate, start, range(first, first + frames), pace)
-    share = (time.process_time() - cpu) / (time.monotonic() - wall)
-    return _Phase(rate, first, first + frames - 1, costs, share)
-
-
-def _paced(contender: Contender, rate: int, start: float, numbers: range, pace: _Pace) -> list[int]:
-    costs = []
-    for index, number in enumerate(numbers):
-        pace(start + index / rate)
-        costs.append(contender.publish(number))
-    return costs
-
-
-def _sleepily(until: float) -> None:
-    """Wait as one does who waits for a camera: caches and clocks grow cold."""
-    time.sleep(max(0.0, until - time.monotonic()))
-
-
-def _busily(until: float) -> None:
-    """Wait as one who is at work between frames, and lets other threads work, too."""
-    while until - time.monotonic() > _LAST_SPIN_SECONDS:
-        time.sleep(_NAP_SECONDS)
-    while time.monotonic() < until:
-        pass
-
-
-def _result(contender: Contender, phase: _Phase, seen: list[NDArray[np.int64]]) -> Result:
+def _result(contender: Contender, phase: Phase, seen: list[NDArray[np.int64]]) -> Result:
     counted = [rows[(rows[:, 0] >= phase.first) & (rows[:, 0] <= phase.last)] for rows in seen]
     frames = phase.last - phase.first + 1
     return {
@@ -177,12 +128,12 @@ def _result(contender: Contender, phase: _Phase, seen: list[NDArray[np.int64]]) 
         **percentiles(phase.costs, "publish"),
         "delivered_percent": round(100 * float(np.mean([len(r) for r in counted])) / frames, 1),
         "publisher_cpu_percent": round(100 * phase.cpu, 1),
-        "subscriber_cpu_percent": round(100 * float(np.mean([_cpu(r) for r in counted])), 1),
+        "subscriber_cpu_percent": round(100 * float(np.mean([cpu_share(r) for r in counted])), 1),
     }
 
 
-def _cpu(rows: NDArray[np.int64]) -> float:
-    """Return the share of one core that a subscriber used between its first and last frame."""
+def cpu_share(rows: NDArray[np.int64]) -> float:
+    """Return the share of one core that a process used between its first and last sighting."""
     if len(rows) < 2:
         return 0.0
     _, _, wall, cpu = rows[-1] - rows[0]

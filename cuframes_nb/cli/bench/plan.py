@@ -32,6 +32,7 @@ class Plan(NamedTuple):
     rates: tuple[int, ...]
     subscribers: tuple[int, ...]
     peer_subscribers: tuple[int, ...]
+    crowds: tuple[int, ...]  #: of subscribers, to see what each further one costs
     repeats: int  #: of single calls
     quick: bool
     busy: bool  #: whether the publisher keeps its core busy between frames
@@ -43,14 +44,20 @@ class Plan(NamedTuple):
             info = publisher.info
         kind = "host" if info.memory == "host" else "cuda"
         if quick:
-            return cls(kind, info.memory_reason, 0.5, (60, 240), (1, 4), (1,), 300, quick, busy)
+            return cls(
+                kind, info.memory_reason, 0.5, (60, 240), (1, 4), (1,), (1, 4), 300, quick, busy
+            )
+        many = (1, 4, 16)
         return cls(
-            kind, info.memory_reason, 3.0, (60, 240), (1, 4, 16), (1, 4, 16), 3000, quick, busy
-        )
+            kind, info.memory_reason, 3.0, (60, 240, 1000), many, many, (*many, 64), 3000, quick,
+            busy,
+        )  # fmt: skip
 
-    def publisher(self) -> cf.Publisher:
-        """Return a publisher of 1080p NV12 with a ring of four."""
-        return cf.Publisher(new_key(), width=WIDTH, height=HEIGHT, memory=self.memory)
+    def publisher(self, ring_size: int = 4) -> cf.Publisher:
+        """Return a publisher of 1080p NV12."""
+        return cf.Publisher(
+            new_key(), width=WIDTH, height=HEIGHT, memory=self.memory, ring_size=ring_size
+        )
 
 
 def new_key() -> str:
