@@ -1255,9 +1255,10 @@ ANYTHING = st.recursive(
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(said=st.lists(MESSAGES | ANYTHING, max_size=60))
-def test_whatever_a_page_says_the_view_goes_on(said):
+def test_whatever_a_page_says_the_view_goes_on(tmp_path, said):
     events = []
-    with publisher() as pub, looking("cam", on_event=events.append) as page:
+    recorded_here = contextlib.chdir(tmp_path)  # films of what it says to record
+    with recorded_here, publisher() as pub, looking("cam", on_event=events.append) as page:
         publish(pub)
         page.hello()
         page.wait_for(1)
