@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import Final
 
 from cuframes_nb._os.credentials import user_name
 from cuframes_nb._os.runtime_dir import (
@@ -23,7 +24,11 @@ from cuframes_nb.errors import (
     UnsupportedError,
 )
 
-__all__ = ["Address", "connect_denied", "place_text"]
+__all__ = ["OWN_SCHEME", "Address", "connect_denied", "place_text"]
+
+OWN_SCHEME: Final = "cuframes"
+_OTHER_SCHEMES: Final = {"gst": "GStreamer"}
+"""Of other systems' streams, whose addresses are paths; `subscribe` knows who reads them."""
 
 
 class Address:
@@ -32,19 +37,26 @@ class Address:
     Parameters
     ----------
     source
-        A key (``cam1``), ``cuframes://cam1``, or the path of a socket.
+        A key (``cam1``), ``cuframes://cam1``, the path of a socket, or ``gst://`` and the path of a
+        socket of GStreamer's.
+
+    Attributes
+    ----------
+    key : str
+        The stream's name; empty for the path of a socket.
+    scheme : str
+        ``"cuframes"``, or ``"gst"`` for a stream that is not ours.
 
     Raises
     ------
     InvalidArgumentError
         If it is none of these.
-    UnsupportedError
-        For ``gst://``, which this version cannot read.
     """
 
     def __init__(self, source: str | os.PathLike[str]) -> None:
         self._path: Path | None = None
         self.key = ""
+        self.scheme = OWN_SCHEME
         if not isinstance(source, str | os.PathLike):
             raise InvalidArgumentError(
                 f"a stream is named by a key such as 'cam1' or the path of its socket, not by "
@@ -52,13 +64,30 @@ class Address:
             )
         if not isinstance(source, str) or ("/" in source and "://" not in source):
             self._path = _checked(Path(source))
-        elif source.startswith("gst://"):
-            raise UnsupportedError(f"{source}: GStreamer publishers cannot be read by this version")
+        elif (scheme := source.partition("://")[0]) in _OTHER_SCHEMES and scheme != source:
+            self._path = _other_path(source)
+            self.scheme, self.key = scheme, self._path.name
         else:
             self.key = check_key(source.removeprefix("cuframes://"))
 
+    @property
+    def other_path(self) -> Path | None:
+        """The socket of a stream that is not ours, None for ours."""
+        return None if self.scheme == OWN_SCHEME else self._path
+
     def find(self) -> Path | None:
-        """Return the socket's path, or None if there is no such socket now."""
+        """Return the socket's path, or None if there is no such socket now.
+
+        Raises
+        ------
+        UnsupportedError
+            For a stream that is not ours, which cannot be asked anything.
+        """
+        if self.scheme != OWN_SCHEME:
+            raise UnsupportedError(
+                f"{self}: a publisher of {_OTHER_SCHEMES[self.scheme]} tells only its subscribers "
+                f"of its stream; subscribe, and look at the subscriber's info"
+            )
         if self._path is None:
             return find_socket(self.key)
         with contextlib.suppress(OSError):
@@ -84,7 +113,18 @@ class Address:
         )
 
     def __str__(self) -> str:
+        if self.scheme != OWN_SCHEME:
+            return f"{self.scheme}://{self._path}"
         return self.key or str(self._path)
+
+
+def _other_path(source: str) -> Path:
+    rest = source.partition("://")[2]
+    if not rest or rest.endswith("/"):
+        raise InvalidArgumentError(
+            f"{source!r} names no socket; write it as in 'gst:///tmp/gst.cuda.ipc'"
+        )
+    return _checked(Path(rest))
 
 
 def _checked(path: Path) -> Path:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import operator
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,10 @@ from cuframes_nb.errors import InvalidArgumentError
 __all__ = ["subscribe"]
 
 _MODES: Final = {"newest": ReadMode.NEWEST, "strict": ReadMode.STRICT}
+
+_BRIDGES: Final = {"gst": "cuframes_nb.bridges.gst"}
+"""What reads other systems' streams, by the scheme of their addresses; loaded when it is needed,
+since bridges are built on what is here."""
 
 _MOST_SPIN_US: Final = 100_000
 
@@ -42,7 +47,9 @@ def subscribe(
     Parameters
     ----------
     source
-        The stream's key (``"cam1"`` or ``"cuframes://cam1"``) or the path of its socket.
+        The stream's key (``"cam1"`` or ``"cuframes://cam1"``) or the path of its socket. Or
+        ``"gst:///tmp/gst.cuda.ipc"``: a GStreamer pipeline that ends in ``cudaipcsink``; it knows
+        neither `name` nor `spin_us`.
     mode
         ``"newest"``: each `next` gives the newest frame, skipping older ones. ``"strict"``: each
         frame in order; with the publisher's policy ``"strict-wait"`` none is missed.
@@ -75,7 +82,7 @@ def subscribe(
     StreamNotFoundError
         If there is no such stream; the message lists those there are.
     FrameTimeout
-        If its publisher does not answer.
+        If its publisher does not answer, or a GStreamer pipeline has no frame.
     AccessDeniedError
         If the publisher does not let this user in, or is one this user does not trust.
     DeviceError
@@ -83,18 +90,35 @@ def subscribe(
         not the one asked for.
     InvalidArgumentError
         If a value is wrong, or a `device` is named for a stream in host memory.
+    UnsupportedError
+        If the frames are of a kind that cannot be read here; the message says what can be done.
     """
     if mode not in _MODES:
         raise InvalidArgumentError(f"mode {mode!r} is not known; use 'newest' or 'strict'")
+    address, uids, spin_ns = Address(source), _uids(trusted_uids), _spin_ns(spin_us)
+    if address.scheme in _BRIDGES:
+        bridge: Callable[..., Subscriber] = importlib.import_module(
+            _BRIDGES[address.scheme]
+        ).subscribe
+        return bridge(
+            address.other_path,
+            address.key,
+            mode,
+            timeout=timeout,
+            reconnect=reconnect,
+            device=device,
+            writable=writable,
+            trusted_uids=uids,
+        )
     options = SessionOptions(
         _MODES[mode],
         _short_name(name),
         functools.partial(subscriber_backend, device=device),
         writable,
-        _uids(trusted_uids),
+        uids,
     )
-    connection = Connection(Address(source), options, reconnect=reconnect)
-    return Subscriber(connection, options.mode, spin_ns=_spin_ns(spin_us), timeout=timeout)
+    connection = Connection(address, options, reconnect=reconnect)
+    return Subscriber(connection, options.mode, spin_ns=spin_ns, timeout=timeout)
 
 
 def _spin_ns(spin_us: Any) -> int:

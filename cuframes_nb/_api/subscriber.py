@@ -196,6 +196,11 @@ class Subscriber:
         return self._connection.describe()
 
     @property
+    def address(self) -> str:
+        """What `subscribe` takes to attach to the stream once more."""
+        return str(self.info.path)
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._connection.ended

@@ -40,7 +40,7 @@ from cuframes_nb.errors import (
     RemoteProtocolError,
 )
 
-__all__ = ["Session", "SessionOptions", "ask_status", "was_farewell"]
+__all__ = ["FarewellError", "Session", "SessionOptions", "ask_status", "was_farewell"]
 
 _M = TypeVar("_M", bound=Message)
 
@@ -132,7 +132,7 @@ class Session:
             If a new epoch cannot be mapped.
         """
         if self._farewell is not None:
-            raise _FarewellError(self._farewell)
+            raise FarewellError(self._farewell)
         if self._upcoming is not None or not self._sock_poller.poll(0):
             return
         while self._upcoming is None:
@@ -232,7 +232,7 @@ class Session:
             case Goodbye(text):
                 # Remembered: the caller may first take a frame that is still in the ring.
                 self._farewell = f"stream {self.welcome.key!r} was closed: {text}"
-                raise _FarewellError(self._farewell)
+                raise FarewellError(self._farewell)
             case Refuse():
                 raise _refusal(message)
             case _:
@@ -248,13 +248,13 @@ class Session:
         )
 
 
-class _FarewellError(PublisherGoneError):
+class FarewellError(PublisherGoneError):
     """The publisher said goodbye, in order."""
 
 
 def was_farewell(error: PublisherGoneError) -> bool:
     """Whether the publisher ended the stream in order rather than by dying."""
-    return isinstance(error, _FarewellError)
+    return isinstance(error, FarewellError)
 
 
 def ask_status(path: Path, trusted_uids: Collection[int], deadline: float) -> Status:

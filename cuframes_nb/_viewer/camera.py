@@ -116,7 +116,7 @@ class Camera:
     @property
     def address(self) -> Any:
         """What `subscribe` takes to subscribe to the stream once more."""
-        return self._source.info.path if isinstance(self._source, Subscriber) else self._source
+        return self._source.address if isinstance(self._source, Subscriber) else self._source
 
     # --- Frames -----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 import cuframes_nb as cf
+from cuframes_nb._api.address import OWN_SCHEME, Address
 from cuframes_nb._api.streams import stream_info
 from cuframes_nb._doctor.examination import examine
 from cuframes_nb._doctor.report import Report
@@ -115,7 +116,8 @@ class CuframesMagics(Magics):
 
     def _watch(self, args: argparse.Namespace, *, side_by_side: bool) -> Any:
         for key in args.keys:
-            stream_info(key)
+            if Address(key).scheme == OWN_SCHEME:  # others' publishers tell only subscribers
+                stream_info(key)
         if not self._rich:
             return _watch_in_terminal(args.keys)
         given = {"width": args.width, "fps": args.fps}

@@ -1,0 +1,1 @@
+"""Other systems' ways of sharing frames, read as streams of ours."""
