@@ -45,7 +45,7 @@ def _encoded() -> str:
     DeviceError
         If it does not work.
     """
-    from cuframes_nb._cuda.nvjpeg.library import load
+    from cuframes_nb._cuda.nvjpeg.binding import load
     from cuframes_nb._cuda.nvjpeg.painter import Picture
     from cuframes_nb._cuda.nvjpeg.pictures import PictureEncoder
     from cuframes_nb.color import ColorSpec

@@ -6,7 +6,7 @@ import json
 import pytest
 
 import cuframes_nb as cf
-from cuframes_nb._cuda.nvjpeg.library import load
+from cuframes_nb._cuda.nvjpeg.binding import load
 from cuframes_nb.errors import UnsupportedError
 from tests.helpers.commands import ran
 

@@ -13,7 +13,7 @@ import pytest
 import cuframes_nb as cf
 from cuframes_nb import convert
 from cuframes_nb._cuda.nvjpeg import pictures
-from cuframes_nb._cuda.nvjpeg.library import load
+from cuframes_nb._cuda.nvjpeg.binding import load
 from cuframes_nb._cuda.nvjpeg.painter import Painter, Picture
 from cuframes_nb._cuda.nvjpeg.pictures import PictureEncoder, own_pixels
 from cuframes_nb._viewer.images import shown_pixels

@@ -4,9 +4,9 @@ import ctypes
 
 import pytest
 
-from cuframes_nb._cuda.nvjpeg import library as library_module
+from cuframes_nb._cuda.nvjpeg import binding as library_module
+from cuframes_nb._cuda.nvjpeg.binding import Library, find, handle, load
 from cuframes_nb._cuda.nvjpeg.encoder import PlaneEncoder
-from cuframes_nb._cuda.nvjpeg.library import Library, find, handle, load
 from cuframes_nb._cuda.nvjpeg.painter import Canvas
 from cuframes_nb.errors import ClosedError, DeviceError, UnsupportedError
 

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 from typing import Any, Final
 
-from cuframes_nb._cuda.nvjpeg.library import Image, Library
+from cuframes_nb._cuda.nvjpeg.binding import Image, Library
 from cuframes_nb._cuda.nvjpeg.painter import Canvas
 from cuframes_nb.errors import ClosedError
 

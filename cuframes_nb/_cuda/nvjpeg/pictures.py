@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from cuframes_nb._cuda.nvjpeg.binding import handle, load
 from cuframes_nb._cuda.nvjpeg.encoder import PlaneEncoder
-from cuframes_nb._cuda.nvjpeg.library import handle, load
 from cuframes_nb._cuda.nvjpeg.painter import Painter, Picture
 from cuframes_nb._os.forks import check_process
 from cuframes_nb.errors import ClosedError, CuframesError, DeviceError
