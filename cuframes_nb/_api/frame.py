@@ -369,6 +369,11 @@ class Frame:
             return f"{what} released>"
         return f"{what} on {self._planes.device}, {self.age_ns / 1e6:.1f} ms old>"
 
+    def _claim(self) -> tuple[Lease | None, PlaneSource]:
+        """Return what keeps the pixels, for as long as it is held, and where they are."""
+        lease = self._lease  # first: released just now by another thread, the next line raises
+        return lease, self._source()
+
     def _source(self) -> PlaneSource:
         if self._planes is None:
             raise ClosedError(

@@ -103,8 +103,13 @@ def render(
 ) -> Any:
     """Return the frames, all of one memory, as one array."""
     pixels = Pixels.of(options)
-    pictures = [Picture(frame.planes, frame.format, frame.color) for frame in frames]
-    if stream is None or frames[0].xp.__name__ == "numpy":
+    # Held until the work is queued, whoever releases the frames meanwhile.
+    claims = [frame._claim() for frame in frames]  # noqa: SLF001
+    pictures = [
+        Picture(source.on_gpu() or frame.planes, frame.format, frame.color)
+        for frame, (_, source) in zip(frames, claims, strict=True)
+    ]
+    if stream is None or frames[0].device == "cpu":
         return render_pictures(pictures, placements, pixels, out)
     from cuframes_nb._views.cuda import as_cupy_stream
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import cupy
 
+from cuframes_nb._core.gpu_planes import GpuPlanes
 from cuframes_nb._cuda.streams import stream_handle
 from cuframes_nb._views.geometry import rows_geometry
 from cuframes_nb.formats import FrameLayout
@@ -85,7 +86,8 @@ class CudaPlanes:
     """
 
     __slots__ = (
-        "_address", "_dtype", "_layout", "_ordinal", "_places", "_rows", "_type", "device",
+        "_address", "_dtype", "_layout", "_on_gpu", "_ordinal", "_places", "_rows", "_type",
+        "device",
     )  # fmt: skip
 
     def __init__(self, address: int, layout: FrameLayout, ordinal: int, *, leased: bool) -> None:
@@ -99,6 +101,10 @@ class CudaPlanes:
             (address + p.offset, p.end - p.offset, p.shape, p.strides) for p in layout.planes
         ]
         self._rows: _Place | None = None
+        first, last = layout.planes[0], layout.planes[-1]
+        self._on_gpu = GpuPlanes(
+            ordinal, (address + first.offset, address + last.offset, first.pitch, last.pitch)
+        )
 
     @property
     def xp(self) -> ModuleType:
@@ -112,6 +118,10 @@ class CudaPlanes:
     def plane(self, index: int, owner: object) -> Any:
         """Return plane `index`; the array keeps `owner` alive."""
         return self._array(self._places[index], owner)
+
+    def on_gpu(self) -> GpuPlanes:
+        """Return where the planes are."""
+        return self._on_gpu
 
     def rows(self, owner: object) -> Any:
         """Return all planes as one array of rows; the array keeps `owner` alive."""

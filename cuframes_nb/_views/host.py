@@ -67,6 +67,9 @@ class HostPlanes:
         """Return plane `index`; the array keeps `owner` alive."""
         return _asarray(_Export(self._interfaces[index], owner))
 
+    def on_gpu(self) -> None:
+        """Return None: they are not."""
+
     def rows(self, owner: object) -> NDArray[Any]:
         """Return all planes as one array of rows; the array keeps `owner` alive."""
         if self._rows is None:

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any
 
+from cuframes_nb._core.gpu_planes import GpuPlanes
 from cuframes_nb._views.planes import PlaneSource
 
 __all__ = ["LastingPlanes"]
@@ -56,6 +57,10 @@ class LastingPlanes:
         if not self._arrays:
             self._arrays = [self._source.plane(i, self._owner) for i in range(self._count)]
         return self._arrays[index].view()
+
+    def on_gpu(self) -> GpuPlanes | None:
+        """Return where the planes are on a GPU."""
+        return self._source.on_gpu()
 
     def rows(self, owner: object = None) -> Any:
         """Return all planes as one array of rows; `owner` is not needed."""

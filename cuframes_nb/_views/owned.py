@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+from cuframes_nb._core.gpu_planes import GpuPlanes
 from cuframes_nb._views.geometry import rows_geometry
 from cuframes_nb._views.planes import PlaneSource
 from cuframes_nb.formats import FrameLayout
@@ -47,6 +48,16 @@ class OwnedPlanes:
         del owner  # the copy is its own
         plane = self.layout.planes[index]
         return self._view(plane.offset, plane.shape)
+
+    def on_gpu(self) -> GpuPlanes | None:
+        """Return where the planes of the copy are on a GPU."""
+        if self.device == "cpu":
+            return None
+        memory, first, last = self._flat.data, self.layout.planes[0], self.layout.planes[-1]
+        start = memory.ptr
+        return GpuPlanes(
+            memory.device_id, (start + first.offset, start + last.offset, first.pitch, last.pitch)
+        )
 
     def rows(self, owner: object) -> Any:
         """Return all planes as one array of rows, a view on the copy."""

@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, Protocol
 
+from cuframes_nb._core.gpu_planes import GpuPlanes
+
 __all__ = ["PlaneSource"]
 
 
@@ -28,6 +30,13 @@ class PlaneSource(Protocol):
 
     def plane(self, index: int, owner: object) -> Any:
         """Return plane `index`; the array keeps `owner` alive."""
+
+    def on_gpu(self) -> GpuPlanes | None:
+        """Return where the planes are, for a kernel; None for host memory.
+
+        It costs a fraction of what arrays do, and nothing keeps the memory: hold the owner until
+        the kernel is queued.
+        """
 
     def rows(self, owner: object) -> Any:
         """Return all planes as one array of rows; the array keeps `owner` alive.

@@ -91,12 +91,14 @@ def to_rgb(
         If an argument is wrong; nothing was written.
     """
     source = Source.check(planes, format, color)
-    if source.memory == "cupy":
-        cuda.check_planes(planes)
     check_name("layout", layout, ("hwc", "chw"))
     pixels = Pixels.of(Options(layout, dtype, channels, interpolation, siting))
     placement = placement_of(source.width, source.height, crop, size)
-    return render([Picture(planes, source.format, color)], [placement], pixels, out)
+    picture = Picture(planes, source.format, color)
+    if source.memory == "cupy":
+        cuda.check_planes(planes)
+        picture = picture._replace(planes=cuda.planes_of(planes))
+    return render([picture], [placement], pixels, out)
 
 
 def from_rgb(

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from cuframes_nb._core.gpu_planes import Addresses
 from cuframes_nb.color import ColorSpec
 from cuframes_nb.convert._decode_kernel import MIXED, SAMPLINGS, TYPES
 from cuframes_nb.convert._kernel_parts import BLOCK, FORMATS
@@ -21,7 +22,7 @@ from cuframes_nb.convert._placing import Placement
 from cuframes_nb.errors import InvalidArgumentError
 from cuframes_nb.formats import PixelFormat
 
-__all__ = ["Addresses", "Launch", "Macros", "encode_launch", "launches"]
+__all__ = ["Launch", "Macros", "encode_launch", "launches"]
 
 CAPACITY: Final = 29
 """Frames that fit the 4 KiB which the parameters of a kernel may have on every GPU."""
@@ -29,9 +30,6 @@ CAPACITY: Final = 29
 COPY_PIXELS: Final = {"uint8": 16, "float16": 8, "bfloat16": 8, "float32": 8}
 RESIZE_PIXELS: Final = 2
 """Pixels that a thread makes: more of them make fewer instructions, fewer make more threads."""
-
-Addresses: TypeAlias = tuple[int, int, int, int]
-"""Of the first plane and of the chroma plane, or 0; the pitches of both."""
 
 Macros: TypeAlias = tuple[tuple[str, int], ...]
 
@@ -52,7 +50,6 @@ class Launch(NamedTuple):
 
 def launches(
     pictures: Sequence[Any],
-    addresses: Sequence[Addresses],
     placements: Sequence[Placement],
     pixels: Pixels,
     target: Buffer,
@@ -73,12 +70,12 @@ def launches(
         parts = [_ADDRESS.pack(target.address + begin * form.stride), form.constants]
         paths, formats = 0, set()
         for index in range(begin, end):
-            _, fmt, color = pictures[index]
+            (_, addresses), fmt, color = pictures[index]
             frame = _frame(fmt, color, placements[index], pixels)
             paths |= frame.path
             formats.add(frame.format)
-            paired = not (addresses[index][1] | addresses[index][3]) % frame.pair
-            parts += (_FRAME.pack(*addresses[index], frame.format, paired), frame.constants)
+            paired = not (addresses[1] | addresses[3]) % frame.pair
+            parts += (_FRAME.pack(*addresses, frame.format, paired), frame.constants)
         parts.append(_padding(pixels, capacity - (end - begin)))
         number = formats.pop() if len(formats) == 1 else MIXED
         macros, wide = _variant(pixels, number, form.planar, paths, capacity)

@@ -6,8 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from cuframes_nb._core.gpu_planes import GpuPlanes
 from cuframes_nb.color import ColorSpec
 from cuframes_nb.convert import cpu, cuda
 from cuframes_nb.convert._arguments import check_crop, check_size
@@ -22,7 +21,7 @@ __all__ = ["Picture", "placement_of", "render"]
 class Picture(NamedTuple):
     """The planes of a frame, taken to fit their format, and what they mean."""
 
-    planes: Sequence[Any]
+    planes: Sequence[Any] | GpuPlanes  #: NumPy arrays, or where they are on a GPU
     format: PixelFormat
     color: ColorSpec
 
@@ -63,12 +62,13 @@ def render(
                 f"{placement.size[1]}, do not fit one array; say which size= they shall have"
             )
     shape = pixels.shape(len(pictures), size)
-    first = pictures[0].planes[0]
-    backend = cpu if isinstance(first, np.ndarray) else cuda
+    first = pictures[0].planes
+    device = first.device if isinstance(first, GpuPlanes) else None
+    backend: Any = cpu if device is None else cuda
     if out is None:
-        result, target = backend.new_target(shape, pixels.dtype, first)
+        result, target = backend.new_target(shape, pixels.dtype, device)
     else:
-        result, target = out, backend.target_of(out, first)
+        result, target = out, backend.target_of(out, device)
         _check_target(target, shape, pixels.dtype)
     backend.render(pictures, placements, pixels, target)
     return result

@@ -55,9 +55,9 @@ class Target(NamedTuple):
     dtype: str
 
 
-def new_target(shape: tuple[int, ...], dtype: str, like: Any) -> tuple[Any, Target]:
-    """Return a new array in main memory, and where to write; `like` is there to match CUDA."""
-    del like
+def new_target(shape: tuple[int, ...], dtype: str, device: None) -> tuple[Any, Target]:
+    """Return a new array in main memory, and where to write; there is no `device`."""
+    del device
     if dtype != "bfloat16":
         array = np.empty(shape, dtype)
         return array, Target(array, shape, dtype)
@@ -65,9 +65,9 @@ def new_target(shape: tuple[int, ...], dtype: str, like: Any) -> tuple[Any, Targ
     return array, Target(array.view(np.uint16), shape, dtype)
 
 
-def target_of(out: Any, like: Any) -> Target:
-    """Return where to write into `out`, of any library, in main memory; `like` matches CUDA."""
-    del like
+def target_of(out: Any, device: None) -> Target:
+    """Return where to write into `out`, of any library, in main memory; there is no `device`."""
+    del device
     if isinstance(out, np.ndarray):
         if not out.flags.writeable:
             raise InvalidArgumentError("out is read-only; pass an array that may be written")

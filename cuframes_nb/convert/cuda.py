@@ -14,26 +14,26 @@ from typing import Any
 
 import numpy as np
 
+from cuframes_nb._core.gpu_planes import GpuPlanes
 from cuframes_nb.color import ColorSpec
 from cuframes_nb.convert._decode_kernel import KERNEL as DECODE
 from cuframes_nb.convert._encode import copy_rgb
 from cuframes_nb.convert._encode_kernel import KERNEL as ENCODE
 from cuframes_nb.convert._kernel_parts import BLOCK, COMMON, INTRINSICS
-from cuframes_nb.convert._launches import Addresses, Launch, Macros, encode_launch, launches
+from cuframes_nb.convert._launches import Launch, Macros, encode_launch, launches
 from cuframes_nb.convert._outputs import Buffer, bfloat16, buffer_of
 from cuframes_nb.convert._pixels import Pixels
 from cuframes_nb.convert._placing import Placement
 from cuframes_nb.errors import InvalidArgumentError, UnsupportedError
 from cuframes_nb.formats import PixelFormat
 
-__all__ = ["check_planes", "from_rgb", "new_target", "render", "target_of"]
+__all__ = ["check_planes", "from_rgb", "new_target", "planes_of", "render", "target_of"]
 
 # --- Results --------------------------------------------------------------------------------------
 
 
-def new_target(shape: tuple[int, ...], dtype: str, like: Any) -> tuple[Any, Buffer]:
-    """Return a new array on the device of `like`, and where it is."""
-    device = like.data.device_id
+def new_target(shape: tuple[int, ...], dtype: str, device: int) -> tuple[Any, Buffer]:
+    """Return a new array on the GPU of that number, and where it is."""
     kind = bfloat16() if dtype == "bfloat16" else dtype
     try:
         array = _on(device, _cupy().empty, shape, kind)
@@ -46,18 +46,17 @@ def new_target(shape: tuple[int, ...], dtype: str, like: Any) -> tuple[Any, Buff
     return array, Buffer(array.data.ptr, shape, array.strides, dtype, device)
 
 
-def target_of(out: Any, like: Any) -> Buffer:
-    """Return where `out`, of any library, is. It must be on the device of `like`."""
+def target_of(out: Any, device: int) -> Buffer:
+    """Return where `out`, of any library, is. It must be on the GPU of that number."""
     if isinstance(out, _cupy().ndarray):
         memory = out.data
         target = Buffer(memory.ptr, out.shape, out.strides, out.dtype.name, memory.device_id)
     else:
         target = buffer_of(out, _order())
-    if target.device != like.data.device_id:
+    if target.device != device:
         where = "host memory" if target.device is None else f"GPU {target.device}"
         raise InvalidArgumentError(
-            f"out is in {where}, but the frame is on GPU {like.data.device_id}; pass all in one "
-            "memory"
+            f"out is in {where}, but the frame is on GPU {device}; pass all in one memory"
         )
     return target
 
@@ -76,18 +75,20 @@ def _order() -> int:
 def render(
     pictures: Sequence[Any], placements: Sequence[Placement], pixels: Pixels, target: Buffer
 ) -> None:
-    """Queue the conversion of `pictures`, all on the device of `target`, into it.
+    """Queue the conversion of `pictures`, whose planes are `GpuPlanes`, into `target` beside them.
 
     Nothing waits for it. Planes are taken to be right; see :func:`check_planes`.
     """
-    addresses = [_addresses(picture.planes) for picture in pictures]
-    for launch in launches(pictures, addresses, placements, pixels, target):
+    for launch in launches(pictures, placements, pixels, target):
         _launch(launch, DECODE, "convert", target.device)
 
 
-def _addresses(planes: Sequence[Any]) -> Addresses:
-    first, last = planes[0], planes[-1]
-    return first.data.ptr, last.data.ptr, first.strides[0], last.strides[0]
+def planes_of(arrays: Sequence[Any]) -> GpuPlanes:
+    """Return where planes are that are CuPy arrays."""
+    first, last = arrays[0], arrays[-1]
+    return GpuPlanes(
+        first.data.device_id, (first.data.ptr, last.data.ptr, first.strides[0], last.strides[0])
+    )
 
 
 @functools.cache
@@ -169,7 +170,8 @@ def from_rgb(rgb: Any, fmt: PixelFormat, color: ColorSpec, planes: Sequence[Any]
         return
     check_planes(planes)
     target = Buffer(rgb.data.ptr, rgb.shape, rgb.strides, "uint8", rgb.data.device_id)
-    _launch(encode_launch(target, fmt, color, _addresses(planes)), ENCODE, "encode", target.device)
+    launch = encode_launch(target, fmt, color, planes_of(planes).addresses)
+    _launch(launch, ENCODE, "encode", target.device)
 
 
 def _cupy() -> Any:  # an untyped module

@@ -11,6 +11,7 @@ import signal
 
 import numpy as np
 
+from cuframes_nb._core.gpu_planes import GpuPlanes
 from cuframes_nb.convert._decode_kernel import KERNEL as DECODE
 from cuframes_nb.convert._encode_kernel import KERNEL as ENCODE
 from cuframes_nb.convert._kernel_parts import COMMON
@@ -168,23 +169,28 @@ def _run(launch, kernel, entry, parameter):
 
 def render(pictures, placements, pixels, out):
     """Do what ``cuda.render`` does, in main memory."""
-    addresses = [_addresses(picture.planes) for picture in pictures]
-    for launch in launches(pictures, addresses, placements, pixels, _buffer(out)):
+    placed = [picture._replace(planes=_placed(picture.planes)) for picture in pictures]
+    for launch in launches(placed, placements, pixels, _buffer(out)):
         _run(launch, DECODE, "convert", "Launch")
 
 
 def encode(rgb, fmt, color, planes):
     """Do what ``cuda.from_rgb`` does, in main memory."""
-    _run(encode_launch(_buffer(rgb), fmt, color, _addresses(planes)), ENCODE, "encode", "Encode")
+    _run(
+        encode_launch(_buffer(rgb), fmt, color, _placed(planes).addresses),
+        ENCODE,
+        "encode",
+        "Encode",
+    )
 
 
 def _buffer(array):
     return Buffer(_address(array), array.shape, array.strides, array.dtype.name, None)
 
 
-def _addresses(planes):
+def _placed(planes):
     first, last = planes[0], planes[-1]
-    return _address(first), _address(last), first.strides[0], last.strides[0]
+    return GpuPlanes(0, (_address(first), _address(last), first.strides[0], last.strides[0]))
 
 
 def _address(array):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cuframes_nb._core.gpu_planes import GpuPlanes
 from cuframes_nb.color import ColorSpec
 from cuframes_nb.convert import Options, Picture, Pixels
 from cuframes_nb.convert._launches import CAPACITY, launches
@@ -53,6 +54,11 @@ def frame(fmt, width, height, *, paddings=(0, 0), offset=0, at_end=True, seed=0)
         plane[...] = rng.integers(0, 2 ** (8 * fmt.itemsize), shape)
         planes.append(plane)
     return Picture(tuple(planes), fmt, color_for(fmt))
+
+
+def nowhere(fmt):
+    """Return a picture of 8 x 8 that no kernel reads."""
+    return Picture(GpuPlanes(0, (0, 0, 8, 8)), fmt, color_for(fmt))
 
 
 def check(found, expected, pixels):
@@ -286,11 +292,11 @@ def test_a_layout_may_be_stored_as_the_other(layout):
 
 
 def test_one_launch_holds_29_frames_of_any_kind():
-    pictures = [frame(fmt, 8, 8) for fmt in PixelFormat] * 6
+    pictures = [nowhere(fmt) for fmt in PixelFormat] * 6
     pixels = options("nchw", "float16")
     placements = [place((0, 0, 8, 8), (8, 8), "stretch")] * 30
     target = Buffer(4096, (30, 3, 8, 8), (384, 128, 16, 2), "float16", 0)
-    found = list(launches(pictures, [(0, 0, 8, 8)] * 30, placements, pixels, target))
+    found = list(launches(pictures, placements, pixels, target))
     assert [launch.grid for launch in found] == [(1, 1, 29), (1, 1, 1)]
     assert all(len(launch.parameter) <= 4096 for launch in found)
 
@@ -300,7 +306,7 @@ def test_items_that_are_not_aligned_are_refused():
     target = Buffer(4098, (8, 8, 3), (96, 12, 4), "float32", 0)
     placement = place((0, 0, 8, 8), None, "stretch")
     with pytest.raises(InvalidArgumentError, match="not aligned"):
-        next(launches([frame(NV12, 8, 8)], [(0, 0, 8, 8)], [placement], pixels, target))
+        next(launches([nowhere(NV12)], [placement], pixels, target))
 
 
 # --- RGB to frames --------------------------------------------------------------------------------

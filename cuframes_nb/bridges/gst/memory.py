@@ -7,6 +7,7 @@ import weakref
 from types import ModuleType
 from typing import Any, Final, cast
 
+from cuframes_nb._core.gpu_planes import GpuPlanes
 from cuframes_nb._os.descriptions import same_description
 from cuframes_nb._os.fds import OwnedFd
 from cuframes_nb._runtime.leases import Hold, Lease, LeaseTable
@@ -254,6 +255,10 @@ class _GuardedPlanes:
     def plane(self, index: int, owner: object) -> Any:
         self._check()
         return self._inner.plane(index, owner)
+
+    def on_gpu(self) -> GpuPlanes | None:
+        self._check()
+        return self._inner.on_gpu()
 
     def rows(self, owner: object) -> Any:
         self._check()
