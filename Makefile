@@ -40,15 +40,10 @@ bench: $(call stamp,demo)  ## measure latency, throughput and cost on this machi
 bench-viewer: .venv/.has-peers  ## compare the live view with others, in JupyterLab and Chromium: 25 minutes
 	@$(BIN)/python -m tests.bench_viewer $(ARGS)
 
-# Two at a time where tests are alone with their process; those that watch processes and pages have the
-# machine to themselves.
-SIDE_BY_SIDE := tests/contract tests/io tests/meta tests/notebook tests/unit
-ALONE        := tests/browser tests/gpu tests/process
-
 test: .venv/.has-test  ## run the tests that need no GPU; ARGS="tests/io -k write" for some
 ifeq ($(ARGS),)
-	$(BIN)/python -m pytest -m "not gpu and not soak" -n 2 --dist loadfile $(SIDE_BY_SIDE)
-	$(BIN)/python -m pytest -m "not gpu and not soak" $(ALONE)
+	$(BIN)/python -m pytest -m "not gpu and not soak and not alone" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not gpu and not soak and alone"
 else
 	$(BIN)/python -m pytest -m "not gpu and not soak" $(ARGS)
 endif

@@ -1,17 +1,26 @@
 """A real browser for every test of this folder."""
 
 import contextlib
+from pathlib import Path
 
 import pytest
 
 from tests.browser.lab import launch
 
+HERE = Path(__file__).parent
 VIEWS = """
 () => [...document.querySelectorAll(".cuframes-view")].map((view) => {
   const {top, bottom} = view.getBoundingClientRect();
   return `${top | 0} to ${bottom | 0} of ${innerHeight}: ${view.innerText}`;
 }).join("\\n")
 """
+
+
+def pytest_collection_modifyitems(items):
+    """Let these tests have the machine to themselves: pages are slow beside others."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker("alone")
 
 
 @pytest.fixture(scope="module")

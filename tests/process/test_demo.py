@@ -17,7 +17,7 @@ from cuframes_nb.cli.bench import SECTIONS
 from cuframes_nb.cli.demo.picture import picture_size
 from tests.helpers.children import ROOT, child_env
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 
 @contextlib.contextmanager

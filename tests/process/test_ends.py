@@ -12,7 +12,7 @@ from tests.helpers import programs
 from tests.helpers.children import child
 from tests.helpers.frames import check, publish, publisher, until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 
 @pytest.mark.parametrize("mode", ["return", "exit", "_exit", "raise"])

@@ -14,7 +14,7 @@ from tests.helpers.children import child
 from tests.helpers.frames import check, fill, publish, publisher, until
 from tests.helpers.leaks import open_fds
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 
 def publish_until(pub, done):

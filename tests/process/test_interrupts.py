@@ -9,7 +9,7 @@ import pytest
 import cuframes_nb as cf
 from tests.helpers.children import child
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 
 def go_on(pub, sub):

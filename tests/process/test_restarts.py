@@ -13,7 +13,7 @@ from tests.helpers.children import child
 from tests.helpers.frames import check, publish, publisher, until, wrong
 from tests.helpers.leaks import live_threads, open_fds
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 
 def test_readers_follow_publishers_that_are_killed(runtime_dir):

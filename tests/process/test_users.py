@@ -15,6 +15,7 @@ NOBODY, OTHERS = 65534, 65533
 
 pytestmark = [
     pytest.mark.process,
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user"),
 ]
 
