@@ -19,7 +19,7 @@ from cuframes_nb._cuda.nvjpeg.pictures import PictureEncoder, own_pixels
 from cuframes_nb._viewer.images import shown_pixels
 from cuframes_nb._viewer.picture import Scaler
 from tests.helpers.frames import until
-from tests.helpers.gpu import Latch
+from tests.helpers.gpu import Latch, memory_in_use
 from tests.helpers.jpeg_reference import painted
 
 try:
@@ -346,20 +346,15 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def in_use():
-    free, total = cp.cuda.runtime.memGetInfo()
-    return total - free
-
-
 def check_flat(work, times, warm):
     """Do it so often and look at the memory of the host and of the GPU."""
     for _ in range(warm):
         work()
-    host, device = resident(), in_use()
+    host, device = resident(), memory_in_use()
     for _ in range(times):
         work()
     assert resident() - host < 8 * MIB
-    assert in_use() - device < 8 * MIB
+    assert memory_in_use() - device < 8 * MIB
 
 
 def encoding():

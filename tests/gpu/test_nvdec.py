@@ -15,7 +15,7 @@ import cuframes_nb as cf
 from cuframes_nb.errors import InvalidArgumentError, UnsupportedError
 from cuframes_nb.sources import LiveVideo, Pattern, VideoFile, play, read_stamp, sample_video
 from tests.helpers.films import joined, make_film
-from tests.helpers.gpu import Latch
+from tests.helpers.gpu import Latch, memory_in_use
 
 av = pytest.importorskip("av")
 cupy = pytest.importorskip("cupy")
@@ -218,17 +218,20 @@ def test_memory_of_the_gpu_is_flat():
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_hundred_thousand_frames_leave_nothing():
-    open_files, threads, free = [], [], []
+    open_files, threads, used = [], [], []
     with playing(VideoFile(FILM, decoder="gpu", loop=True)) as subscriber:
         for number, _ in enumerate(itertools.islice(frames_of(subscriber), 100_000)):
-            if number % 10_000 == 5_000:
+            if number % 1_000 == 500:
                 open_files.append(sum(1 for _ in Path("/proc/self/fd").iterdir()))
                 threads.append(threading.active_count())
-                free.append(cupy.cuda.runtime.memGetInfo()[0])
-    assert max(open_files) - min(open_files) < 8, open_files
-    assert max(threads) - min(threads) <= 1, threads
-    assert max(free) - min(free) < 256 << 20, free  # for a moment there are two decoders
-    assert abs(free[-1] - free[0]) < 64 << 20, free
+                used.append(memory_in_use())
+    # Mostly the same; each time the film begins again there are two decoders for a moment.
+    for found, second in ((open_files, 8), (threads, 1), (used, 256 << 20)):
+        assert np.median(found[-20:]) == np.median(found[:20]), found
+        assert max(found) - min(found) <= second, found
+    print(  # noqa: T201  what `pytest -rP` shows
+        f"{max(open_files)} descriptors, {max(threads)} threads, {max(used) >> 20} MiB at most"
+    )
 
 
 # --- What a GPU does not decode -------------------------------------------------------------------

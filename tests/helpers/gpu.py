@@ -1,11 +1,12 @@
 """A kernel that holds a stream until it is let go: order is tested with it, not with luck."""
 
 import functools
+import os
 
 import cupy as cp
 import numpy as np
 
-__all__ = ["Latch", "check", "fill", "wrong_pixels"]
+__all__ = ["Latch", "check", "fill", "memory_in_use", "wrong_pixels"]
 
 # The wait ends by itself after about 10 s (at 2 GHz), so that a failing test cannot hang the GPU.
 _SOURCE = r"""
@@ -28,6 +29,17 @@ extern "C" __global__ void count_wrong(
 @functools.cache
 def _module():
     return cp.RawModule(code=_SOURCE)
+
+
+def memory_in_use():
+    """Return the bytes of the first GPU that this process has, whatever others do meanwhile."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+    running = pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+    (used,) = (process.usedGpuMemory for process in running if process.pid == os.getpid())
+    return used
 
 
 class Latch:
