@@ -4,6 +4,7 @@ import contextlib
 import io
 import itertools
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cupy as cp
@@ -346,13 +347,16 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def check_flat(work, times, warm):
-    """Do it so often and look at the memory of the host and of the GPU."""
-    for _ in range(warm):
-        work()
-    host, device = resident(), memory_in_use()
+def repeat(work, times):
     for _ in range(times):
         work()
+
+
+def check_flat(work, times, warm, repeat=repeat):
+    """Do it so often and look at the memory of the host and of the GPU."""
+    repeat(work, warm)
+    host, device = resident(), memory_in_use()
+    repeat(work, times)
     assert resident() - host < 8 * MIB
     assert memory_in_use() - device < 8 * MIB
 
@@ -383,9 +387,15 @@ def test_memory_stays_flat(thread):
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_memory_stays_flat_for_hours_of_pictures():
-    encoder, work = encoding()
-    check_flat(work, 200_000, 1000)
-    encoder.close()
+    with ThreadPoolExecutor(8) as pool, contextlib.ExitStack() as stack:
+        cameras = [encoding() for _ in range(8)]
+        for encoder, _ in cameras:
+            stack.callback(encoder.close)
+
+        def side_by_side(works, times):
+            list(pool.map(repeat, works, [times] * len(works)))
+
+        check_flat([work for _, work in cameras], 200_000 // 8, 500, side_by_side)
 
 
 def test_encoders_leave_nothing():

@@ -1,6 +1,7 @@
 """A kernel that holds a stream until it is let go: order is tested with it, not with luck."""
 
 import functools
+import gc
 import os
 
 import cupy as cp
@@ -46,6 +47,7 @@ class Latch:
     """Holds `stream` from here on until `open`."""
 
     def __init__(self, stream):
+        gc.collect()  # what unmaps memory waits for the whole GPU
         self._memory = cp.cuda.alloc_pinned_memory(64)
         self._flag = np.frombuffer(self._memory, np.uint32, 1)
         self._flag[0] = 0
