@@ -240,6 +240,7 @@ def test_it_is_queued_behind_the_work_of_its_stream(published):
     stream = cupy.cuda.Stream(non_blocking=True)
     out = cupy.zeros((1, 3, 64, 64), cupy.float16)
     source.tensor((64, 64), out=out)
+    source.copy().y.fill(0)  # so that its kernel is there: to load one waits for the whole GPU
     before = cupy.asnumpy(out)
     cupy.cuda.Device().synchronize()
     latch = Latch(stream)

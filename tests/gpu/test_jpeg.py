@@ -366,7 +366,8 @@ def encoding():
     encoder = PictureEncoder(0)
     pixels = [cp.asarray(waves(seed=seed)) for seed in range(3)]
     sizes = itertools.cycle([(1920, 1080), (640, 360), (1100, 618), (33, 17)])
-    turns = zip(itertools.cycle(pixels), sizes, itertools.cycle(range(40, 96)))
+    qualities = (quality for quality in itertools.cycle(range(40, 96)) for _ in range(50))
+    turns = zip(itertools.cycle(pixels), sizes, qualities)
     cp.cuda.Stream.null.synchronize()
 
     def work():

@@ -214,21 +214,21 @@ def test_memory_of_the_gpu_is_flat():
     assert free - cupy.cuda.runtime.memGetInfo()[0] < 64 << 20
 
 
-@needs_film
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_a_hundred_thousand_frames_leave_nothing():
+def test_a_hundred_thousand_frames_leave_nothing(tmp_path):
+    film = make_film(tmp_path / "film.mp4", 320, 240, frames=400)
     open_files, threads, used = [], [], []
-    with playing(VideoFile(FILM, decoder="gpu", loop=True)) as subscriber:
+    with playing(VideoFile(film, decoder="gpu", loop=True)) as subscriber:
         for number, _ in enumerate(itertools.islice(frames_of(subscriber), 100_000)):
             if number > 5_000 and number % 1_000 == 500:
                 open_files.append(sum(1 for _ in Path("/proc/self/fd").iterdir()))
                 threads.append(threading.active_count())
                 used.append(memory_in_use())
     # Mostly the same; each time the film begins again there are two decoders for a moment.
-    for found, second in ((open_files, 8), (threads, 1), (used, 256 << 20)):
+    for found in (open_files, threads, used):
         assert np.median(found[-20:]) == np.median(found[:20]), found
-        assert max(found) - min(found) <= second, found
+        assert max(found[-20:]) <= max(found[:-20]), found
     print(  # noqa: T201  what `pytest -rP` shows
         f"{max(open_files)} descriptors, {max(threads)} threads, {max(used) >> 20} MiB at most"
     )
