@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cuframes_nb._os.credentials import user_name
 from cuframes_nb._os.runtime_dir import (
@@ -24,11 +25,14 @@ from cuframes_nb.errors import (
     UnsupportedError,
 )
 
-__all__ = ["OWN_SCHEME", "Address", "connect_denied", "place_text"]
+__all__ = ["OWN_SCHEME", "Address", "checked_path", "connect_denied", "place_text"]
 
 OWN_SCHEME: Final = "cuframes"
 _OTHER_SCHEMES: Final = {"gst": "GStreamer"}
-"""Of other systems' streams, whose addresses are paths; `subscribe` knows who reads them."""
+"""Of other systems' streams, whose addresses are paths."""
+
+_BRIDGES: Final = {"gst": "cuframes_nb.bridges.gst"}
+"""What reads them; loaded when it is needed, since bridges are built on what is here."""
 
 
 class Address:
@@ -63,7 +67,7 @@ class Address:
                 f"{source!r}"
             )
         if not isinstance(source, str) or ("/" in source and "://" not in source):
-            self._path = _checked(Path(source))
+            self._path = checked_path(Path(source))
         elif (scheme := source.partition("://")[0]) in _OTHER_SCHEMES and scheme != source:
             self._path = _other_path(source)
             self.scheme, self.key = scheme, self._path.name
@@ -75,19 +79,21 @@ class Address:
         """The socket of a stream that is not ours, None for ours."""
         return None if self.scheme == OWN_SCHEME else self._path
 
+    @property
+    def bridge(self) -> Any:
+        """The module that reads a stream that is not ours: its `subscribe` and `stream_info`."""
+        return importlib.import_module(_BRIDGES[self.scheme])
+
     def find(self) -> Path | None:
         """Return the socket's path, or None if there is no such socket now.
 
         Raises
         ------
         UnsupportedError
-            For a stream that is not ours, which cannot be asked anything.
+            For a stream that is not ours.
         """
         if self.scheme != OWN_SCHEME:
-            raise UnsupportedError(
-                f"{self}: a publisher of {_OTHER_SCHEMES[self.scheme]} tells only its subscribers "
-                f"of its stream; subscribe, and look at the subscriber's info"
-            )
+            raise UnsupportedError(f"{self} is a stream of {_OTHER_SCHEMES[self.scheme]}, not ours")
         if self._path is None:
             return find_socket(self.key)
         with contextlib.suppress(OSError):
@@ -124,10 +130,17 @@ def _other_path(source: str) -> Path:
         raise InvalidArgumentError(
             f"{source!r} names no socket; write it as in 'gst:///tmp/gst.cuda.ipc'"
         )
-    return _checked(Path(rest))
+    return checked_path(Path(rest))
 
 
-def _checked(path: Path) -> Path:
+def checked_path(path: Path) -> Path:
+    """Return the path if the kernel takes it for a socket.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is too long.
+    """
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH:
         raise InvalidArgumentError(

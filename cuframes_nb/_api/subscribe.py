@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import operator
 import os
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
-from cuframes_nb._api.address import Address
+from cuframes_nb._api.address import OWN_SCHEME, Address
 from cuframes_nb._api.connection import Connection
 from cuframes_nb._api.subscriber import Subscriber
 from cuframes_nb._runtime.select import subscriber_backend
@@ -22,10 +21,6 @@ from cuframes_nb.errors import InvalidArgumentError
 __all__ = ["subscribe"]
 
 _MODES: Final = {"newest": ReadMode.NEWEST, "strict": ReadMode.STRICT}
-
-_BRIDGES: Final = {"gst": "cuframes_nb.bridges.gst"}
-"""What reads other systems' streams, by the scheme of their addresses; loaded when it is needed,
-since bridges are built on what is here."""
 
 _MOST_SPIN_US: Final = 100_000
 
@@ -96,11 +91,9 @@ def subscribe(
     if mode not in _MODES:
         raise InvalidArgumentError(f"mode {mode!r} is not known; use 'newest' or 'strict'")
     address, uids, spin_ns = Address(source), _uids(trusted_uids), _spin_ns(spin_us)
-    if address.scheme in _BRIDGES:
-        bridge: Callable[..., Subscriber] = importlib.import_module(
-            _BRIDGES[address.scheme]
-        ).subscribe
-        return bridge(
+    if address.scheme != OWN_SCHEME:
+        read: Callable[..., Subscriber] = address.bridge.subscribe
+        return read(
             address.other_path,
             address.key,
             mode,

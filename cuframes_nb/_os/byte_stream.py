@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import os
 import socket
+from collections import deque
 from typing import Final, NamedTuple
 
 from cuframes_nb._os.credentials import Credentials, peer_credentials
@@ -44,7 +45,7 @@ class ByteStream:
     def __init__(self, sock: socket.socket) -> None:
         sock.settimeout(0)
         self._sock = sock
-        self._out = bytearray()
+        self._out: deque[_Piece] = deque()
         close_in_child(self)
 
     @classmethod
@@ -99,31 +100,71 @@ class ByteStream:
             )
         return Chunk(data, fds)
 
-    def write(self, data: bytes) -> None:
-        """Have `data` sent by the next `flush`."""
-        self._out += data
+    def write(self, data: bytes, fd: OwnedFd | None = None) -> None:
+        """Have `data` sent by the next `flush`.
+
+        Parameters
+        ----------
+        data
+            Bytes, at least one.
+        fd
+            Is sent with the first of them, and closed then; it is this object's from now on.
+        """
+        if fd is None and self._out and self._out[-1].fd is None:
+            self._out[-1].data += data
+        else:
+            self._out.append(_Piece(bytearray(data), fd))
 
     def flush(self) -> None:
         """Send what waits, as far as it fits; what comes after the end is dropped."""
         try:
             while self._out:
-                sent = self._sock.send(self._out, socket.MSG_NOSIGNAL)
-                del self._out[:sent]
+                self._send(self._out[0])
         except BlockingIOError:
             pass
         except (BrokenPipeError, ConnectionResetError):
-            self._out.clear()  # reading tells of the end
+            self._drop()  # reading tells of the end
+
+    def _send(self, piece: _Piece) -> None:
+        if piece.fd is None:
+            sent = self._sock.send(piece.data, socket.MSG_NOSIGNAL)
+        else:
+            rights = array.array("i", [piece.fd.fileno()])
+            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
+            sent = self._sock.sendmsg([piece.data], ancillary, socket.MSG_NOSIGNAL)
+            piece.fd.close()
+            piece.fd = None
+        del piece.data[:sent]
+        if not piece.data:
+            self._out.popleft()
+
+    def _drop(self) -> None:
+        while self._out:
+            piece = self._out.popleft()
+            if piece.fd is not None:
+                piece.fd.close()
 
     def peer(self) -> Credentials:
         """Return who is at the other end."""
         return peer_credentials(self._sock)
 
     def close(self) -> None:
-        """Close, once."""
+        """Close, once; what still waits is dropped."""
+        self._drop()
         self._sock.close()
 
     def _abandon(self) -> None:
         self._sock.close()
+
+
+class _Piece:
+    """Bytes that wait to be sent, and the descriptor that goes with the first of them."""
+
+    __slots__ = ("data", "fd")
+
+    def __init__(self, data: bytearray, fd: OwnedFd | None) -> None:
+        self.data = data
+        self.fd = fd
 
 
 def _owned(ancillary: list[tuple[int, int, bytes]]) -> tuple[OwnedFd, ...]:

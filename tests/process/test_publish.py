@@ -70,6 +70,15 @@ def test_a_film_to_its_end(film):
     assert err == "cam1: 320x192 nv12 at 25 fps in host memory\n"
 
 
+def test_pipelines_of_gstreamer_are_not_served_from_host_memory(runtime_dir):
+    path = runtime_dir / "cam1.ipc"
+    with command("cam1", "pattern", "--memory", "host", "--gst", path) as process:
+        code, out, err = ended(process)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "memory of kind host: publish with memory='cuda'" in err
+    assert not path.exists()
+
+
 def test_a_pattern_with_a_caption_until_a_signal():
     options = ("--size", "200x100", "--fps", "60", "--format", "p010", "--memory", "host")
     for number in (signal.SIGINT, signal.SIGTERM):

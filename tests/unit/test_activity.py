@@ -10,6 +10,7 @@ from cuframes_nb._api.info import StreamInfo, SubscriberInfo
 from cuframes_nb._api.streams import Unanswered
 from cuframes_nb._show.activity import ActivityTable, Meter, activity_document, ring_bytes
 from cuframes_nb._show.documents import as_json
+from cuframes_nb._show.listings import info_sheet, memory_text
 from cuframes_nb.color import ColorSpec
 from cuframes_nb.formats import PixelFormat
 
@@ -101,10 +102,10 @@ def test_a_table_has_streams_and_sockets():
     lines = ActivityTable(activities, [silent], "12:00:00").text().split("\n")
     assert lines[0] == "12:00:00  1 stream, 2 subscribers"
     assert lines[2].split() == [
-        "cam", "live", "25", "10", "ms", "1", "5", "72", "KiB", "[red]x\ufffd[31m", "2/4,",
+        "cam", "live", "25", "10", "ms", "1", "5", "72", "KiB", "host", "[red]x\ufffd[31m", "2/4,",
         "idle", "0/4",
     ]  # fmt: skip
-    assert lines[3].split() == ["off", "silent", *"–––––"]
+    assert lines[3].split() == ["off", "silent", *"––––––"]
 
 
 def test_nothing_measured_and_nothing_published_are_two_things():
@@ -124,3 +125,25 @@ def test_a_document_has_all_about_a_stream():
     assert stream["color"]["matrix"] == "bt709"
     assert (stream["fps"], stream["measured_fps"], stream["drops_per_second"]) == (25.0, 25.0, 0.0)
     assert stream["ring_bytes"] == ring_bytes(INFO)
+
+
+@pytest.mark.parametrize(
+    ("memory", "ownership", "sharing", "text"),
+    [
+        ("host", "library", "descriptor", "host"),
+        ("cuda-vmm", "library", "descriptor", "cuda-vmm"),
+        ("cuda-vmm", "external", "descriptor", "cuda-vmm (external)"),
+        ("cuda-ipc", "external", "legacy handle", "cuda-ipc (external, legacy handle)"),
+        ("vulkan", "external", "copied", "vulkan (external, copied)"),
+        ("gst (legacy)", "external", "legacy handle", "gst (legacy)"),
+    ],
+)
+def test_what_is_not_as_usual_is_told(memory, ownership, sharing, text):
+    info = dataclasses.replace(INFO, memory=memory, ownership=ownership, sharing=sharing)
+    assert memory_text(info) == text
+    (row,) = ActivityTable(Meter().look([info])).rows
+    assert row[7] == text
+    sheet = info_sheet(info).text()
+    assert ("somebody else" in sheet) == (ownership == "external")
+    assert ("copies each frame" in sheet) == (sharing == "copied")
+    assert ("mapped for writing" in sheet) == (sharing == "legacy handle")

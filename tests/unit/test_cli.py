@@ -13,7 +13,7 @@ NAMES = (
 
 INTERVALS = ("0", "-1", "soon", "0.01", "25h")
 WRONG = [
-    ["nothing"], ["demo", "--seconds", "soon"], ["bench", "x"], ["ls", "x"], ["info"],
+    ["nothing"], ["demo", "--seconds", "soon"], ["bench", "x"], ["ls", "--x"], ["info"],
     ["top", "--count", "0"], ["completion", "tcsh"],
     *(["top", f"--interval={text}"] for text in INTERVALS),
 ]  # fmt: skip

@@ -37,9 +37,11 @@ def texts(parser, line):
         ("completion ", ["bash", "zsh", "fish"]),
         ("info -- c", ["cam1", "cam2"]),
         ("--ver", ["--version", "--verbose"]),
-        ("ls ", ["--help", "--json", "--verbose"]),
+        ("ls ", ["cam1", "cam2", "door"]),
+        ("ls cam1 d", ["door"]),
+        ("doctor -", ["--help", "--json", "--verbose"]),
         ("ls --json --j", []),  # once is enough
-        ("ls -- ", []),
+        ("doctor -- ", []),
         ("nothing ", []),
         ("publish ", []),  # a key that is there is taken
         ("record --seconds ", []),

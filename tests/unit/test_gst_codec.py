@@ -7,11 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuframes_nb.bridges.gst.caps import layout_of, parse_caps
-from cuframes_nb.bridges.gst.codec import Decoder, packet
+from cuframes_nb.bridges.gst.caps import Caps, caps_text, layout_of, parse_caps
+from cuframes_nb.bridges.gst.codec import Decoder, config_packet, offer_packet, packet
 from cuframes_nb.bridges.gst.conversation import Conversation
-from cuframes_nb.bridges.gst.messages import MAGIC, MAX_PAYLOAD, Config, End, Kind, Offer
+from cuframes_nb.bridges.gst.messages import (
+    MAGIC,
+    MAX_PAYLOAD,
+    Config,
+    End,
+    Kind,
+    Offer,
+    Request,
+)
+from cuframes_nb.bridges.gst.requests import Account, RequestDecoder
+from cuframes_nb.color import ColorSpec
 from cuframes_nb.errors import CuframesError, RemoteProtocolError, UnsupportedError
+from cuframes_nb.formats import PixelFormat
 from tests.helpers.gst_server import CAPS, caps, config, have_data, have_mmap_data
 
 HANDLE = bytes(range(64))
@@ -341,3 +352,113 @@ def test_what_is_said_out_of_turn_is_refused(messages, says):
     with pytest.raises(RemoteProtocolError, match=says):
         for message in messages:
             talk.ask() if message == "ask" else talk.incoming(message)
+
+
+# --- The other side -------------------------------------------------------------------------------
+
+
+def test_what_we_say_is_what_a_sink_says():
+    assert config_packet(Config(12345, True, SEEN_CONFIG[17:-1].decode())) == SEEN_CONFIG
+    offer = Offer(8, 18432, 20480, 256, (0, 12288, 0, 0), b"\5\0\0\0", True, CAPS)
+    assert offer_packet(offer) == have_mmap_data(5, pts=8, text=CAPS)
+    legacy = Offer(7, 18432, 18432, 256, (0, 12288, 0, 0), HANDLE, False, None)
+    assert offer_packet(legacy) == have_data(HANDLE, pts=7)
+
+
+FORMATS = st.sampled_from(["nv12", "p010", "rgb24", "rgba32"])
+YUV = st.builds(
+    ColorSpec,
+    st.sampled_from(["bt601", "bt709", "bt2020"]),
+    st.sampled_from(["limited", "full"]),
+    st.sampled_from([None, "bt709", "bt470bg", "smpte170m", "bt2020", "smpte432"]),
+    st.sampled_from([None, "linear", "bt709", "srgb", "bt2020-10", "pq", "hlg", "smpte170m"]),
+)
+
+
+@given(FORMATS, st.integers(1, 32768), st.integers(1, 32768), YUV, st.integers(0, 240))
+def test_caps_that_are_written_are_read(format_, width, height, color, fps):
+    format_ = PixelFormat.parse(format_)
+    if not format_.is_yuv:
+        color = ColorSpec("rgb", color.range, color.primaries, color.transfer)
+    said = Caps(format_, width, height, float(fps), color)
+    read = parse_caps(caps_text(said))
+    assert read == said
+    assert read.color.assumed is False
+
+
+def test_colours_that_are_assumed_are_not_told():
+    text = caps_text(Caps(PixelFormat.NV12, 64, 48, 0.0, ColorSpec.assume(48)))
+    assert "colorimetry" not in text
+    assert "framerate=(fraction)0/1" in text
+
+
+@pytest.mark.parametrize(("fps", "text"), [(30000 / 1001, "30000/1001"), (12.5, "25/2")])
+def test_rates_are_fractions(fps, text):
+    caps = Caps(PixelFormat.NV12, 64, 48, fps, ColorSpec())
+    assert f"framerate=(fraction){text}," in caps_text(caps)
+
+
+def test_gray_is_no_format_of_gstreamer_s_gpu_elements():
+    with pytest.raises(UnsupportedError, match="gray8"):
+        caps_text(Caps(PixelFormat.GRAY8, 64, 48, 0.0, ColorSpec()))
+
+
+def requests(data, cuts=()):
+    decoder, found, at = RequestDecoder(), [], 0
+    for cut in [*sorted(cuts), len(data)]:
+        found += decoder.feed(data[at:cut])
+        at = cut
+    return found
+
+
+SAID = (
+    packet(Kind.NEED_DATA)
+    + packet(Kind.READ_DONE)
+    + packet(Kind.RELEASE_MMAP_DATA, b"\7\0\0\0")
+    + packet(Kind.FIN)
+)
+
+
+@given(st.sets(st.integers(0, len(SAID))))
+def test_requests_are_the_same_however_they_are_cut(cuts):
+    assert requests(SAID, cuts) == [
+        Request(Kind.NEED_DATA),
+        Request(Kind.READ_DONE),
+        Request(Kind.RELEASE_MMAP_DATA, b"\7\0\0\0"),
+        Request(Kind.FIN),
+    ]
+
+
+@given(st.binary(max_size=200))
+def test_a_request_decoder_raises_nothing_else(data):
+    with contextlib.suppress(RemoteProtocolError):
+        requests(data)
+
+
+def test_an_account():
+    account = Account()
+    assert account.incoming(Request(Kind.NEED_DATA)) is None
+    assert account.asks
+    account.offer(b"1", "one")
+    assert (account.asks, len(account)) == (False, 1)
+    account.incoming(Request(Kind.READ_DONE))
+    account.incoming(Request(Kind.NEED_DATA))
+    account.offer(b"2", "two")
+    assert account.incoming(Request(Kind.RELEASE_MMAP_DATA, b"1")) == "one"
+    assert account.give_up() == ["two"]
+    assert len(account) == 0
+
+
+@pytest.mark.parametrize("kind", [Kind.READ_DONE, Kind.RELEASE_MMAP_DATA])
+def test_an_account_of_what_was_not_offered(kind):
+    with pytest.raises(RemoteProtocolError, match=kind.name):
+        Account().incoming(Request(kind, b"1234"))
+
+
+def test_whoever_has_not_heard_of_the_end_may_ask():
+    account = Account()
+    account.end()
+    account.incoming(Request(Kind.NEED_DATA))
+    assert not account.asks
+    account.incoming(Request(Kind.FIN))
+    assert account.left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fractions
 import re
 from typing import Final
 
@@ -11,7 +12,7 @@ from cuframes_nb.color import ColorSpec
 from cuframes_nb.errors import InvalidArgumentError, RemoteProtocolError, UnsupportedError
 from cuframes_nb.formats import MAX_DIMENSION, FrameLayout, PixelFormat
 
-__all__ = ["Caps", "layout_of", "parse_caps"]
+__all__ = ["Caps", "caps_text", "layout_of", "parse_caps"]
 
 _FORMATS: Final = {
     "NV12": PixelFormat.NV12,
@@ -20,6 +21,11 @@ _FORMATS: Final = {
     "RGBA": PixelFormat.RGBA32,
 }
 """By the names of GStreamer's video formats."""
+
+_NAMES: Final = {format_: name for name, format_ in _FORMATS.items()}
+
+_LARGEST_DENOMINATOR: Final = 1001
+"""Of a rate as a fraction: 30000/1001 is the usual one that is no whole number."""
 
 _MOST: Final = 4096
 """Characters of caps; real ones have some hundreds."""
@@ -110,6 +116,47 @@ def layout_of(caps: Caps, offer: Offer) -> FrameLayout:
             f"pipeline says that it has {offer.size} bytes in an allocation of {offer.max_size}"
         )
     return layout
+
+
+def caps_text(caps: Caps) -> str:
+    """Return caps as a sink writes them.
+
+    Raises
+    ------
+    UnsupportedError
+        If GStreamer's elements for CUDA memory do not know the format.
+    """
+    if caps.format not in _NAMES:
+        raise UnsupportedError(
+            f"GStreamer's elements for GPU memory know no format {caps.format}; publish one of "
+            f"{', '.join(_NAMES)}"
+        )
+    rate = fractions.Fraction(caps.fps).limit_denominator(_LARGEST_DENOMINATOR)
+    text = (
+        f"video/x-raw(memory:CUDAMemory), format=(string){_NAMES[caps.format]}, "
+        f"width=(int){caps.width}, height=(int){caps.height}, "
+        f"framerate=(fraction){rate.numerator}/{rate.denominator}, "
+        f"pixel-aspect-ratio=(fraction)1/1"
+    )
+    if caps.color.assumed:
+        return text  # the pipeline assumes for itself
+    return f"{text}, colorimetry=(string){_colorimetry(caps.color)}"
+
+
+def _colorimetry(color: ColorSpec) -> str:
+    numbers = (
+        _number(_RANGES, color.range),
+        _number(_MATRICES, color.matrix),
+        _number(_TRANSFERS, color.transfer),
+        _number(_PRIMARIES, color.primaries),
+    )
+    names = {named: name for name, named in _NAMED.items()}
+    return names.get(numbers) or ":".join(map(str, numbers))
+
+
+def _number(table: dict[int, str], name: str | None) -> int:
+    """Return the number of a name, the last where several mean it, 0 for unknown."""
+    return next((number for number in reversed(table) if table[number] == name), 0)
 
 
 def _dimension(fields: dict[str, str], side: str) -> int:

@@ -18,7 +18,7 @@ from cuframes_nb.bridges.gst.messages import (
 )
 from cuframes_nb.errors import RemoteProtocolError
 
-__all__ = ["Decoder", "packet"]
+__all__ = ["Decoder", "config_packet", "offer_packet", "packet"]
 
 _CONFIG: Final = struct.Struct("<iI")
 _FRAME: Final = struct.Struct("<QIII4I")
@@ -31,6 +31,24 @@ _RECEIVED: Final = {Kind.CONFIG, Kind.HAVE_DATA, Kind.HAVE_MMAP_DATA, Kind.EOS}
 def packet(kind: Kind, payload: bytes = b"") -> bytes:
     """Return a packet as it goes over the wire."""
     return HEADER.pack(kind, len(payload), MAGIC) + payload
+
+
+def config_packet(config: Config) -> bytes:
+    """Return what a sink says first."""
+    return packet(Kind.CONFIG, _CONFIG.pack(config.pid, config.is_mmap) + _terminated(config.caps))
+
+
+def offer_packet(offer: Offer) -> bytes:
+    """Return a frame as a sink offers it; the byte with its descriptor is sent behind it."""
+    caps = b"" if offer.caps is None else _terminated(offer.caps)
+    payload = (
+        _FRAME.pack(offer.pts_ns, offer.size, offer.max_size, offer.pitch, *offer.offsets)
+        + offer.token
+        + _LENGTH.pack(len(caps))
+        + caps
+        + _LENGTH.pack(0)
+    )
+    return packet(Kind.HAVE_MMAP_DATA if offer.is_mmap else Kind.HAVE_DATA, payload)
 
 
 class Decoder:
@@ -142,6 +160,10 @@ def _sized(payload: bytes, at: int) -> tuple[bytes, int]:
     (length,) = _LENGTH.unpack_from(payload, at)
     start = at + _LENGTH.size
     return payload[start : start + length], start + length
+
+
+def _terminated(text: str) -> bytes:
+    return text.encode() + b"\0"
 
 
 def _text(raw: bytes) -> str:

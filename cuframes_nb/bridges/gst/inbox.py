@@ -35,7 +35,6 @@ class Facts(NamedTuple):
     ring: RingDescription
     epoch: int  #: counts the caps of one pipeline
     pid: int
-    is_mmap: bool
     reason: str  #: how the memory is mapped, for people
 
 

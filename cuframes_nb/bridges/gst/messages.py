@@ -21,6 +21,7 @@ __all__ = [
     "Kind",
     "Message",
     "Offer",
+    "Request",
 ]
 
 MAGIC: Final = 0xC0DA10C0
@@ -98,3 +99,11 @@ class End:
 
 
 Message: TypeAlias = Config | Offer | End
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """What a client says."""
+
+    kind: Kind
+    token: bytes = b""  #: of the frame that it gives back, else nothing

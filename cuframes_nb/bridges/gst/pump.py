@@ -19,7 +19,7 @@ from cuframes_nb.bridges.gst.memory import FrameHold, Importer
 from cuframes_nb.bridges.gst.session import Session
 from cuframes_nb.errors import AccessDeniedError, CuframesError, StreamNotFoundError
 
-__all__ = ["Place", "Pump"]
+__all__ = ["Place", "Pump", "connect", "nobody_listens"]
 
 _FIRST_RETRY_SECONDS: Final = 0.005
 _LAST_RETRY_SECONDS: Final = 0.25
@@ -103,7 +103,7 @@ class Pump:
         """Follow one connection, if there is one; return whether to go on."""
         stream = None
         try:
-            stream = self._connect()
+            stream = connect(self._place)
         except CuframesError as error:
             self._inbox.fail(error.with_traceback(None))
             return self._reconnect
@@ -138,33 +138,49 @@ class Pump:
             name=self._place.name,
         )
 
-    def _connect(self) -> ByteStream | None:
-        """Return a connection with a pipeline that is trusted, None if nobody listens."""
-        path = self._place.path
-        try:
-            stream = ByteStream.connect(path)
-        except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError, BlockingIOError):
-            return None  # or a socket that a killed pipeline left
-        except PermissionError as error:
-            raise AccessDeniedError(
-                f"this user may not connect to {path} ({error.strerror}): GStreamer makes its "
-                f"socket by the umask of the pipeline, so run both as one user, or set that umask"
-            ) from error
-        except OSError as error:
-            if error.errno != errno.EPROTOTYPE:
-                raise StreamNotFoundError(f"{path} cannot be connected to: {error}") from error
-            raise StreamNotFoundError(
-                f"what listens at {path} is no cudaipcsink (its socket is of another type); a "
-                f"stream of cuframes_nb is named by its key or its path, without gst://"
-            ) from error
-        _check_trust(stream, self._place)
-        return stream
-
     def _wait(self, seconds: float) -> None:
         poller = select.poll()
         poller.register(self._receiver.fileno(), select.POLLIN)
         poller.poll(seconds * 1000)
         self._receiver.drain()
+
+
+def connect(place: Place) -> ByteStream | None:
+    """Return a connection with a pipeline that is trusted, None if nobody listens.
+
+    Raises
+    ------
+    AccessDeniedError, StreamNotFoundError
+        If that cannot be had, or is none.
+    """
+    path = place.path
+    try:
+        stream = ByteStream.connect(path)
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError, BlockingIOError):
+        return None  # or a socket that a killed pipeline left
+    except PermissionError as error:
+        raise AccessDeniedError(
+            f"this user may not connect to {path} ({error.strerror}): GStreamer makes its "
+            f"socket by the umask of the pipeline, so run both as one user, or set that umask"
+        ) from error
+    except OSError as error:
+        if error.errno != errno.EPROTOTYPE:
+            raise StreamNotFoundError(f"{path} cannot be connected to: {error}") from error
+        raise StreamNotFoundError(
+            f"what listens at {path} is no cudaipcsink (its socket is of another type); a "
+            f"stream of cuframes_nb is named by its key or its path, without gst://"
+        ) from error
+    _check_trust(stream, place)
+    return stream
+
+
+def nobody_listens(path: Path) -> StreamNotFoundError:
+    """Return the error for a pipeline that is not there."""
+    left = " any more: its pipeline has ended" if path.is_socket() else ""
+    return StreamNotFoundError(
+        f"no GStreamer pipeline listens at {path}{left}; start one that ends in "
+        f"'cudaipcsink address={path}'"
+    )
 
 
 def _check_trust(stream: ByteStream, place: Place) -> None:

@@ -12,16 +12,10 @@ from cuframes_nb._os.fds import OwnedFd, close_all
 from cuframes_nb._os.wakeups import WakeReceiver
 from cuframes_nb._runtime.session import FarewellError
 from cuframes_nb._wire.control import Record
-from cuframes_nb._wire.messages import (
-    ArenaDescription,
-    Completion,
-    MemoryKind,
-    Policy,
-    RingDescription,
-)
 from cuframes_nb.bridges.gst.caps import Caps, layout_of, parse_caps
 from cuframes_nb.bridges.gst.codec import Decoder
 from cuframes_nb.bridges.gst.conversation import Conversation
+from cuframes_nb.bridges.gst.describing import pipeline_ring
 from cuframes_nb.bridges.gst.inbox import Arrival, Facts, Inbox
 from cuframes_nb.bridges.gst.ledger import Ledger
 from cuframes_nb.bridges.gst.memory import FrameHold, Importer, Mappings, Memory
@@ -31,7 +25,7 @@ from cuframes_nb.formats import FrameLayout
 
 __all__ = ["Session"]
 
-_LINGER_SECONDS: Final = 2.0
+_LINGER_SECONDS: Final = 0.5
 """How long a sink that stops is kept waiting for frames whose memory goes with it."""
 
 _UNREAD_SECONDS: Final = 0.2
@@ -191,19 +185,11 @@ class Session:
         if before is not None and _geometry(before) == _geometry(offer):
             return
         self._layout = layout_of(caps, offer)
-        kind = MemoryKind.CUDA_VMM if offer.is_mmap else MemoryKind.CUDA_IPC
-        arena = ArenaDescription(kind, memory.nbytes, offer.is_mmap, memory.device_uuid)
-        ring = RingDescription(
-            self._layout,
-            caps.color,
-            caps.fps,
-            Policy.DROP_OLDEST,
-            Completion.HOST,
-            (arena,),
-            (),
+        ring = pipeline_ring(
+            caps, self._layout, memory.nbytes, memory.device_uuid, is_mmap=offer.is_mmap
         )
         reason = "; ".join(filter(None, [memory.where, self._mappings.blind]))
-        self._facts = Facts(ring, self._epoch, self._pid, offer.is_mmap, reason)
+        self._facts = Facts(ring, self._epoch, self._pid, reason)
 
     # --- Giving back, and the end -----------------------------------------------------------------
 

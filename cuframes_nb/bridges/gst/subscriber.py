@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import time
 import weakref
 from typing import Final
 
 from cuframes_nb._api.frame import Frame
-from cuframes_nb._api.info import StreamInfo, describe
+from cuframes_nb._api.info import StreamInfo
 from cuframes_nb._api.subscriber import Subscriber
 from cuframes_nb._core.stats import SubscriberStats
 from cuframes_nb._os.forks import check_process
 from cuframes_nb._runtime.leases import Lease
-from cuframes_nb._wire.messages import Status
+from cuframes_nb.bridges.gst.describing import pipeline_info
 from cuframes_nb.bridges.gst.inbox import LEASE_LIMIT, Arrival, Facts, Inbox
 from cuframes_nb.bridges.gst.memory import Importer
-from cuframes_nb.bridges.gst.pump import Place, Pump
+from cuframes_nb.bridges.gst.pump import Place, Pump, nobody_listens
 from cuframes_nb.errors import ClosedError, FrameTimeout, StreamNotFoundError
 
 __all__ = ["GstSubscriber"]
@@ -163,26 +162,18 @@ class GstSubscriber(Subscriber):
         """What is known about the stream; the last that was known while the pipeline is away."""
         self._check_process()
         facts, inbox = self._now, self._inbox
-        status = Status(
-            key=self._place.key,
+        state = "closed" if self.closed else "live" if inbox.connected else "waiting"
+        return pipeline_info(
+            self._place.key,
+            self._place.path,
+            facts.ring,
             pid=facts.pid,
             epoch=facts.epoch,
-            started_ns=0,
+            state=state,
             published=inbox.arrived,
-            dropped=0,
-            last_publish_ns=inbox.last_ns,
-            ring=facts.ring,
-            subscribers=(),
+            last_ns=inbox.last_ns,
+            reason=facts.reason,
         )
-        info = describe(
-            status,
-            self._place.path,
-            state="closed" if self.closed else "live" if inbox.connected else "waiting",
-            memory_reason=facts.reason,
-            completion_reason="the pipeline waits for its GPU before it offers a frame",
-            complete=False,
-        )
-        return dataclasses.replace(info, memory=f"gst ({'mmap' if facts.is_mmap else 'legacy'})")
 
     @property
     def address(self) -> str:
@@ -248,11 +239,7 @@ class GstSubscriber(Subscriber):
                 f"{max(timeout or 0.0, _FIRST_FRAME_SECONDS):g} s: it may be paused, or wait for "
                 f"its source{self._inbox.why}"
             )
-        left = " any more: its pipeline has ended" if path.is_socket() else ""
-        return StreamNotFoundError(
-            f"no GStreamer pipeline listens at {path}{left}; start one that ends in "
-            f"'cudaipcsink address={path}'"
-        )
+        return nobody_listens(path)
 
     def _check_process(self) -> None:
         check_process(self._maker, f"the subscriber of stream {self._place.name!r}")
