@@ -226,9 +226,9 @@ def test_a_hundred_thousand_frames_leave_nothing(tmp_path):
                 threads.append(threading.active_count())
                 used.append(memory_in_use())
     # Mostly the same; each time the film begins again there are two decoders for a moment.
-    for found in (open_files, threads, used):
-        assert np.median(found[-20:]) == np.median(found[:20]), found
-        assert max(found[-20:]) <= max(found[:-20]), found
+    for found, growth in ((open_files, 0), (threads, 0), (used, 4 << 20)):
+        assert abs(np.median(found[-20:]) - np.median(found[:20])) <= growth, found
+        assert max(found[-20:]) <= max(found[:-20]) + growth, found
     print(  # noqa: T201  what `pytest -rP` shows
         f"{max(open_files)} descriptors, {max(threads)} threads, {max(used) >> 20} MiB at most"
     )

@@ -37,8 +37,11 @@ def memory_in_use():
     import pynvml
 
     pynvml.nvmlInit()
-    gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
-    running = pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+    try:
+        gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+        running = pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+    finally:
+        pynvml.nvmlShutdown()  # it has descriptors open
     (used,) = (process.usedGpuMemory for process in running if process.pid == os.getpid())
     return used
 

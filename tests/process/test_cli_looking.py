@@ -16,7 +16,7 @@ from tests.helpers.children import child
 from tests.helpers.commands import command, ended, in_terminal, ran
 from tests.helpers.frames import publish, publisher, until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 NOBODY = 65534
 AS_NOBODY = f"""
