@@ -21,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cuframes_nb._api.devices import DeviceInfo, devices
+    from cuframes_nb._api.devices import DeviceInfo, devices, select_device
     from cuframes_nb._api.frame import Frame
     from cuframes_nb._api.info import StreamInfo, SubscriberInfo
     from cuframes_nb._api.publisher import Publisher
@@ -111,6 +111,7 @@ __all__ = [
     "list_streams",
     "now_ns",
     "record",
+    "select_device",
     "snapshot",
     "stack",
     "subscribe",
@@ -146,6 +147,7 @@ _HOMES = {
     "list_streams": "_api.streams",
     "now_ns": "_core.clock",
     "record": "sinks.recording",
+    "select_device": "_api.devices",
     "snapshot": "sinks.snapshots",
     "stack": "_api.tensors",
     "subscribe": "_api.subscribe",

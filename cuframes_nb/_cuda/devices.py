@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from cuframes_nb._core.choosing import ENVIRONMENT, Candidate, Choice, choose, choose_holder
 from cuframes_nb._core.uuids import uuid_text
 from cuframes_nb._cuda.driver import call, driver, error, function, initialise
-from cuframes_nb.errors import CudaError, DeviceError, InvalidArgumentError
+from cuframes_nb._cuda.hidden import unseen
+from cuframes_nb.errors import CudaError, DeviceError
 
 __all__ = [
     "ENVIRONMENT",
     "Gpu",
     "activated",
+    "cuda_version",
     "device_count",
     "find_by_uuid",
     "gpu",
     "gpus",
+    "peers",
     "select",
+    "select_holder",
+    "why_none",
 ]
 
-ENVIRONMENT: Final = "CUFRAMES_DEVICE"
-_PROC: Final = Path("/proc/driver/nvidia/gpus")
+_MIG: Final = " MIG "
+"""In the name of each MIG instance, as CUDA has it: ``NVIDIA A100-SXM4-40GB MIG 1g.5gb``."""
+
+_log = logging.getLogger("cuframes_nb")
 
 
 class Gpu(NamedTuple):
@@ -39,11 +48,23 @@ class Gpu(NamedTuple):
     integrated: bool
     can_share: bool  #: the driver says that it exports memory as descriptors
 
+    @property
+    def uuid_text(self) -> str:
+        """The UUID as NVIDIA's tools write it."""
+        text = uuid_text(self.uuid)
+        return text.replace("GPU-", "MIG-", 1) if _MIG in self.name else text
+
 
 def device_count() -> int:
     """Return how many GPUs this process sees."""
     initialise()
     return int(call("cuDeviceGetCount"))
+
+
+def cuda_version() -> str:
+    """Return the newest CUDA that the driver runs, as ``"13.0"``."""
+    version = int(call("cuDriverGetVersion"))
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 @functools.cache
@@ -56,7 +77,7 @@ def gpu(ordinal: int) -> Gpu:
     return Gpu(
         ordinal,
         _text(name),
-        bytes(call("cuDeviceGetUuid", device).bytes),
+        bytes(call(_uuid_function(), device).bytes),
         _text(bus).lower(),
         int(call("cuDeviceTotalMem", device)),
         (
@@ -76,8 +97,34 @@ def gpus() -> list[Gpu]:
     return [gpu(ordinal) for ordinal in range(device_count())]
 
 
+def peers(ordinal: int) -> tuple[str, ...]:
+    """Return the UUIDs of the visible GPUs whose memory it reaches, by the driver's word."""
+    device = call("cuDeviceGet", ordinal)
+    return tuple(
+        other.uuid_text
+        for other in gpus()
+        if other.ordinal != ordinal
+        and call("cuDeviceCanAccessPeer", device, call("cuDeviceGet", other.ordinal))
+    )
+
+
+def why_none(failure: DeviceError) -> str:
+    """Return what keeps CUDA from showing a GPU, in words; empty if it starts and shows none.
+
+    Raises
+    ------
+    DeviceError
+        `failure` itself, if there is no driver to ask.
+    """
+    if isinstance(failure, CudaError):
+        return f"the CUDA driver, which does not start ({failure})"
+    if isinstance(failure.__cause__, CudaError):
+        return ""
+    raise failure
+
+
 def select(wanted: str | int | None) -> tuple[Gpu, str]:
-    """Return the GPU for a publisher, and why that one.
+    """Return the GPU for a publisher, and why that one. Makes no context on any.
 
     Parameters
     ----------
@@ -88,23 +135,13 @@ def select(wanted: str | int | None) -> tuple[Gpu, str]:
     Raises
     ------
     DeviceError
-        If there is none, or none that fits; the message lists those there are.
+        If there is none, or none that fits; the message says whether it is hidden, and lists those
+        there are.
     InvalidArgumentError
-        If the beginning fits several.
+        If that is no way to name a GPU, or fits several.
     """
-    found = gpus()
-    if not found:
-        raise DeviceError(
-            "this process sees no GPU: none is there, or CUDA_VISIBLE_DEVICES hides it"
-        )
-    if wanted is not None:
-        return _match(found, wanted), "asked for"
-    chosen = os.environ.get(ENVIRONMENT)
-    if chosen:
-        return _match(found, chosen), f"${ENVIRONMENT}"
-    best = max(found, key=lambda g: (not g.integrated, g.total_bytes, -g.ordinal))
-    why = "the only GPU" if len(found) == 1 else "the discrete GPU with the most memory"
-    return best, why
+    default = os.environ.get(ENVIRONMENT, "")
+    return _chosen(functools.partial(choose, wanted=wanted, default=default))
 
 
 def find_by_uuid(uuid: bytes) -> Gpu:
@@ -115,25 +152,47 @@ def find_by_uuid(uuid: bytes) -> Gpu:
     DeviceError
         If it is hidden from this process, or not on this machine; the message says which.
     """
-    for candidate in gpus():
-        if candidate.uuid == uuid:
-            return candidate
-    name = uuid_text(uuid)
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    on_machine = _machine_uuids()
-    if name.lower() in on_machine:
-        raise DeviceError(
-            f"the frames are on GPU {name}, which is hidden from this process by "
-            f"CUDA_VISIBLE_DEVICES={visible!r}: add it there"
-        )
-    if on_machine or visible is None:
-        raise DeviceError(
-            f"the frames are on GPU {name}, which is not on this machine (or not given to this "
-            f"container); here: {_listing(gpus())}"
-        )
-    raise DeviceError(
-        f"the frames are on GPU {name}, which this process does not see: it is hidden by "
-        f"CUDA_VISIBLE_DEVICES={visible!r}, or not on this machine; here: {_listing(gpus())}"
+    return select_holder(uuid_text(uuid), None)[0]
+
+
+def select_holder(uuid: str, wanted: str | int | None) -> tuple[Gpu, str]:
+    """Return the GPU that holds a publisher's frames, for a subscriber that may want another.
+
+    Raises
+    ------
+    DeviceError
+        If it is hidden from this process, not on this machine, or another than the one that is
+        wanted; the message says which.
+    InvalidArgumentError
+        If `wanted` is no way to name a GPU, or fits several.
+    """
+    return _chosen(functools.partial(choose_holder, uuid=uuid, wanted=wanted))
+
+
+def _chosen(choice: Callable[..., Choice]) -> tuple[Gpu, str]:
+    """Choose among the visible GPUs; the others, which take time to find, only say why not."""
+    visible: list[Candidate] = []
+    problem, failure = "", None
+    try:
+        visible = [_candidate(g) for g in gpus()]
+    except DeviceError as error:
+        problem, failure = why_none(error), error
+    with contextlib.suppress(DeviceError):
+        return _logged(choice(visible))
+    hidden, veil = unseen([c.uuid for c in visible], problem)
+    if problem and failure is not None and not hidden:
+        raise failure
+    return _logged(choice([*visible, *hidden], veil=veil))
+
+
+def _logged(choice: Choice) -> tuple[Gpu, str]:
+    _log.info("GPU %s: %s", *choice)
+    return gpu(choice.candidate.ordinal or 0), choice.reason
+
+
+def _candidate(gpu: Gpu) -> Candidate:
+    return Candidate(
+        gpu.ordinal, gpu.name, gpu.uuid_text, gpu.pci_bus_id, gpu.total_bytes, gpu.integrated
     )
 
 
@@ -175,47 +234,10 @@ def _attribute(device: Any, name: str) -> int:
         return 0
 
 
-def _match(found: list[Gpu], wanted: str | int) -> Gpu:
-    text = str(wanted).strip().lower()
-    fitting = [
-        g
-        for g in found
-        if text == str(g.ordinal)
-        or _same_bus(text, g.pci_bus_id)
-        or (
-            len(text) > 1
-            and uuid_text(g.uuid).lower().removeprefix("gpu-").startswith(text.removeprefix("gpu-"))
-        )
-    ]
-    if len(fitting) == 1:
-        return fitting[0]
-    if fitting:
-        raise InvalidArgumentError(f"device {wanted!r} fits several GPUs: {_listing(fitting)}")
-    raise DeviceError(
-        f"there is no GPU {wanted!r} in this process (an ordinal, UUID, beginning of a UUID or PCI "
-        f"bus id): {_listing(found)}"
-    )
-
-
-def _same_bus(text: str, bus: str) -> bool:
-    """Whether `text` is the bus id, with or without the PCI domain."""
-    return ":" in text and (bus == text or bus.split(":", 1)[1] == text)
-
-
-def _listing(found: list[Gpu]) -> str:
-    listed = ", ".join(f"{g.ordinal} {g.name} {uuid_text(g.uuid)} {g.pci_bus_id}" for g in found)
-    return listed or "none"
-
-
-def _machine_uuids() -> set[str]:
-    """Return the UUIDs of the machine's GPUs by the kernel driver's word, empty if it is silent."""
-    uuids = set()
-    for path in _PROC.glob("*/information"):
-        with contextlib.suppress(OSError):
-            for line in path.read_text().splitlines():
-                if line.startswith("GPU UUID"):
-                    uuids.add(line.split(":", 1)[1].strip().lower())
-    return uuids
+def _uuid_function() -> str:
+    # The first version gives MIG instances their GPU's UUID; CUDA 13 has but the second, so named.
+    second = "cuDeviceGetUuid_v2"
+    return second if hasattr(driver(), second) else "cuDeviceGetUuid"
 
 
 def _text(raw: bytes | str) -> str:

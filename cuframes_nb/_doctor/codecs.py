@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from cuframes_nb._api.pyav import import_av
 from cuframes_nb._doctor.checks import Check, Status
-from cuframes_nb.errors import UnsupportedError
+from cuframes_nb.errors import DeviceError, UnsupportedError
 from cuframes_nb.sinks.codecs import Encoder, candidates, options_for
 
 __all__ = ["film_of", "look_at_codecs"]
@@ -28,7 +28,7 @@ def look_at_codecs() -> Iterator[Check]:
     for codec in _CODECS:
         yield _best_of(codec, candidates(codec, on_gpu=False))
     on_gpu = [encoder for encoder in candidates("auto", on_gpu=True) if encoder.on_gpu]
-    yield _on_gpu(on_gpu)
+    yield from _on_gpus(on_gpu)
 
 
 def _best_of(codec: str, encoders: list[Encoder]) -> Check:
@@ -45,22 +45,35 @@ def _best_of(codec: str, encoders: list[Encoder]) -> Check:
     return Check("films", codec, Status.FAILED, "; ".join(errors), "use another codec")
 
 
-def _on_gpu(encoders: list[Encoder]) -> Check:
-    name = "h264 on a GPU"
+def _on_gpus(encoders: list[Encoder]) -> Iterator[Check]:
+    from cuframes_nb._cuda.devices import device_count
+
+    name, advice = "h264 on a GPU", "nothing, without a GPU: films are coded by the CPU"
     if not encoders:
-        return Check("films", name, Status.MISSING, "this FFmpeg has no NVENC", "")
-    (encoder,) = encoders
-    if error := _error_of(encoder):
-        advice = "nothing, without a GPU that has NVENC: films are coded by the CPU"
+        yield Check("films", name, Status.MISSING, "this FFmpeg has no NVENC", "")
+        return
+    try:
+        count = device_count()
+    except DeviceError as error:
+        yield Check("films", name, Status.MISSING, str(error), advice)
+        return
+    for ordinal in range(count):
+        yield _on_gpu(encoders[0], ordinal)
+
+
+def _on_gpu(encoder: Encoder, ordinal: int) -> Check:
+    name = f"h264 on GPU {ordinal}"
+    if error := _error_of(encoder, {"gpu": str(ordinal)}):
+        advice = "nothing, if it has no NVENC: films are coded by the CPU"
         return Check("films", name, Status.MISSING, f"{encoder.name}: {error}", advice)
     return Check("films", name, Status.OK, f"{encoder.name}: a frame coded and decoded")
 
 
-def _error_of(encoder: Encoder) -> str:
+def _error_of(encoder: Encoder, options: Mapping[str, str] | None = None) -> str:
     """Return what is wrong with an encoder, or with what reads it again; empty if nothing is."""
     av = import_av()
     try:
-        film = film_of(encoder)
+        film = film_of(encoder, options)
         with av.open(film) as reader:
             count = sum(1 for _ in reader.decode(video=0))
     except (av.error.FFmpegError, ValueError) as error:
@@ -68,12 +81,12 @@ def _error_of(encoder: Encoder) -> str:
     return "" if count == 1 else f"one frame was coded, and {count} came back"
 
 
-def film_of(encoder: Encoder) -> io.BytesIO:
-    """Return a film of one frame, coded by `encoder`."""
+def film_of(encoder: Encoder, options: Mapping[str, str] | None = None) -> io.BytesIO:
+    """Return a film of one frame, coded by `encoder` with options besides its own."""
     av = import_av()
-    film = io.BytesIO()
+    film, every = io.BytesIO(), {**options_for(encoder, None), **(options or {})}
     with av.open(film, "w", format="matroska") as writer:
-        stream = writer.add_stream(encoder.name, rate=30, options=options_for(encoder, None))
+        stream = writer.add_stream(encoder.name, rate=30, options=every)
         stream.width = stream.height = _SIDE
         stream.pix_fmt = "yuv420p"
         writer.mux(stream.encode(_grey(av)))

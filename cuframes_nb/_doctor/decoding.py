@@ -33,23 +33,31 @@ def look_at_decoding() -> Iterator[Check]:
         import_av()
     except UnsupportedError:
         return
+    from cuframes_nb._cuda.devices import device_count
+
     try:
-        accel = _accelerator()
+        accelerators = [_accelerator(ordinal) for ordinal in range(device_count())]
+    except DeviceError as error:
+        yield Check("films", _NAME, Status.MISSING, str(error), _BY_THE_CPU)
     except UnsupportedError as error:
         yield Check("films", _NAME, Status.MISSING, str(error), "pip install -U av")
-        return
+    else:
+        for ordinal, accel in enumerate(accelerators):
+            yield _look(f"decoding on GPU {ordinal}", accel)
+
+
+def _look(name: str, accel: Any) -> Check:
     errors = {codec: _error_of(codec, accel) for codec in _CODECS if _encoders(codec)}
     works = [codec for codec, error in errors.items() if not error]
     others = "; ".join(f"{codec}: {error}" for codec, error in errors.items() if error)
     if works:
         found = f"{', '.join(works)}: a frame decoded by NVDEC"
-        yield Check("films", _NAME, Status.OK, f"{found}; not {others}" if others else found)
-    else:
-        yield Check("films", _NAME, Status.MISSING, *_why(others or "there is no film to try"))
+        return Check("films", name, Status.OK, f"{found}; not {others}" if others else found)
+    return Check("films", name, Status.MISSING, *_why(others or "there is no film to try"))
 
 
-def _accelerator() -> Any:
-    """Return what ``av.open`` takes to decode on the first GPU, and to leave frames there.
+def _accelerator(ordinal: int) -> Any:
+    """Return what ``av.open`` takes to decode on a GPU, and to leave frames there.
 
     Raises
     ------
@@ -59,8 +67,10 @@ def _accelerator() -> Any:
     try:
         from av.codec.hwaccel import HWAccel, hwdevices_available
 
-        accel = HWAccel("cuda", device="0", is_hw_owned=True, allow_software_fallback=False,
-                        options={"primary_ctx": "1"})  # fmt: skip
+        accel = HWAccel(
+            "cuda", device=str(ordinal), is_hw_owned=True, allow_software_fallback=False,
+            options={"primary_ctx": "1"},
+        )  # fmt: skip
     except (ImportError, TypeError):
         raise UnsupportedError("PyAV 18 or newer is needed for it") from None
     if "cuda" not in hwdevices_available():
@@ -96,12 +106,6 @@ def _decoded(film: io.BytesIO, accel: Any) -> list[tuple[str, str]]:
 
 def _why(errors: str) -> tuple[str, str]:
     """Return the reason why nothing was decoded, better than FFmpeg has it, and what to do."""
-    from cuframes_nb._cuda.devices import device_count
-
-    try:
-        device_count()
-    except DeviceError as error:
-        return str(error), _BY_THE_CPU
     try:
         ctypes.CDLL(_LIBRARY)
     except OSError as error:

@@ -11,9 +11,10 @@ from cuframes_nb._doctor.browsers import look_at_browsers
 from cuframes_nb._doctor.checks import Check, Trial, outcomes
 from cuframes_nb._doctor.codecs import look_at_codecs
 from cuframes_nb._doctor.decoding import look_at_decoding
+from cuframes_nb._doctor.gpus import look_at_gpus
 from cuframes_nb._doctor.jpeg import look_at_jpeg
 from cuframes_nb._doctor.packages import look_at_packages
-from cuframes_nb._doctor.sharing import look_at_gpus, look_at_host_memory, look_at_kernel
+from cuframes_nb._doctor.sharing import look_at_host_memory, look_at_kernel
 from cuframes_nb._doctor.system import look_at_directory, look_at_limits, look_at_python
 
 __all__ = ["TRIALS", "examine"]

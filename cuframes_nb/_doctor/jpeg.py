@@ -17,26 +17,31 @@ _WITHOUT: Final = "nothing has to be done: pictures are encoded by the CPU"
 
 
 def look_at_jpeg() -> Iterator[Check]:
-    """Yield whether pictures of frames on a GPU are encoded there."""
+    """Yield whether pictures of frames on each GPU are encoded there."""
     from cuframes_nb._cuda.devices import device_count
 
     try:
-        device_count()
+        count = device_count()
     except DeviceError as error:
         yield Check("GPU", _NAME, Status.MISSING, str(error), _WITHOUT)
         return
+    for ordinal in range(count):
+        yield _look(ordinal)
+
+
+def _look(ordinal: int) -> Check:
+    name = f"JPEG on GPU {ordinal}"
     try:
-        found = _encoded()
+        found = _encoded(ordinal)
     except (UnsupportedError, ImportError) as error:
-        yield Check("GPU", _NAME, Status.MISSING, str(error), _WITHOUT)
+        return Check("GPU", name, Status.MISSING, str(error), _WITHOUT)
     except DeviceError as error:
-        yield Check("GPU", _NAME, Status.FAILED, str(error), _WITHOUT)
-    else:
-        yield Check("GPU", _NAME, Status.OK, found)
+        return Check("GPU", name, Status.FAILED, str(error), _WITHOUT)
+    return Check("GPU", name, Status.OK, found)
 
 
-def _encoded() -> str:
-    """Encode a gray picture on the first GPU; return by what.
+def _encoded(ordinal: int) -> str:
+    """Encode a gray picture on a GPU; return by what.
 
     Raises
     ------
@@ -52,10 +57,10 @@ def _encoded() -> str:
     from cuframes_nb.formats import PixelFormat
 
     library = load()
-    with contextlib.closing(PictureEncoder(0)) as encoder:
+    with contextlib.closing(PictureEncoder(ordinal)) as encoder:
         import cupy
 
-        with cupy.cuda.Device(0):
+        with cupy.cuda.Device(ordinal):
             gray = cupy.full((_SIDE, _SIDE), 128, cupy.uint8)
         whole = (0, 0, _SIDE, _SIDE)
         color = ColorSpec("bt709", "full")

@@ -31,6 +31,7 @@ PACKAGES: Final = (
     Package(
         "cuda-bindings", ("cuda-bindings",), "cuda.bindings.driver", "frames on a GPU", "cuda13"
     ),
+    Package("nvidia-ml-py", ("nvidia-ml-py",), "pynvml", "the list of GPUs", "cuda13"),
     Package("av", ("av",), "av", "films and cameras", "video"),
     Package("simplejpeg", ("simplejpeg",), "simplejpeg", "the live view", "lab"),
     Package("pillow", ("pillow",), "PIL.Image", "the live view", "lab"),

@@ -6,17 +6,15 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cuframes_nb._doctor.checks import Check, Status
 from cuframes_nb.errors import CuframesError
 
 if TYPE_CHECKING:
-    from cuframes_nb._api.devices import DeviceInfo
     from cuframes_nb._api.info import StreamInfo
 
-__all__ = ["look_at_gpus", "look_at_host_memory", "look_at_kernel"]
+__all__ = ["look_at_host_memory", "look_at_kernel", "share"]
 
 _KEY: Final = "doctor"
 _LUMA: Final = 77
@@ -68,7 +66,7 @@ def _kernel(name: str, status: Status, found: str) -> Check:
 def look_at_host_memory() -> Iterator[Check]:
     """Yield whether a frame comes through host memory."""
     try:
-        _share("host")
+        share("host")
     except OSError as error:
         if isinstance(error, CuframesError):
             raise
@@ -89,63 +87,7 @@ def _host(status: Status, found: str, advice: str = "") -> Check:
     return Check("frames", "host memory", status, found, advice, needed=True)
 
 
-def look_at_gpus() -> Iterator[Check]:
-    """Yield the driver, and whether a frame comes through the memory of each GPU."""
-    from cuframes_nb._api.devices import devices
-    from cuframes_nb._cuda import devices as cuda_devices
-    from cuframes_nb._cuda.driver import call
-    from cuframes_nb.errors import DeviceError
-
-    try:
-        count = cuda_devices.device_count()
-        version = int(call("cuDriverGetVersion"))
-    except DeviceError as error:
-        yield _without(error)
-        return
-    kernel = _kernel_driver()
-    runs = f"CUDA {version // 1000}.{version % 1000 // 10}{kernel and f', driver {kernel}'}"
-    yield Check("GPU", "driver", Status.OK, f"{runs}, {count} to be seen here")
-    for device in devices():
-        yield _gpu(device)
-    if chosen := os.environ.get(cuda_devices.ENVIRONMENT):
-        yield _chosen(chosen)
-
-
-def _without(error: CuframesError) -> Check:
-    """Return why there is no GPU; only where one is on the machine is anything to be done."""
-    if any(Path("/dev").glob("nvidia[0-9]*")) or any(Path("/proc/driver/nvidia/gpus").glob("*")):
-        return Check("GPU", "driver", Status.FAILED, str(error), "a GPU is on this machine, unused")
-    advice = "nothing, if this machine has no NVIDIA GPU: frames are in host memory"
-    return Check("GPU", "driver", Status.MISSING, str(error), advice)
-
-
-def _gpu(device: DeviceInfo) -> Check:
-    name = f"GPU {device.ordinal}"
-    what = f"{device.name}, {device.total_bytes / (1 << 30):.0f} GiB, {device.uuid}"
-    try:
-        info, reason = _share("cuda", device.ordinal)
-    except (CuframesError, ImportError) as error:
-        return Check("GPU", name, Status.FAILED, f"{what}: {error}", "memory='host' works without")
-    if info.completion == "gpu":
-        return Check("GPU", name, Status.OK, f"{what}: a frame was published and read; {reason}")
-    return Check(
-        "GPU", name, Status.WARN, f"{what}: a frame was published and read; {reason}",
-        "it works; publish takes as long as the GPU's work",
-    )  # fmt: skip
-
-
-def _chosen(wanted: str) -> Check:
-    from cuframes_nb._cuda.devices import ENVIRONMENT, select
-
-    name = f"${ENVIRONMENT}"
-    try:
-        gpu, _ = select(None)
-    except CuframesError as error:
-        return Check("GPU", name, Status.FAILED, str(error), "set it to one of these, or unset it")
-    return Check("GPU", name, Status.OK, f"{wanted} is GPU {gpu.ordinal}, {gpu.name}")
-
-
-def _share(memory: str, device: int | None = None) -> tuple[StreamInfo, str]:
+def share(memory: str, device: int | None = None) -> tuple[StreamInfo, str]:
     """Publish a frame and read it; return what the publisher says, and why completion is so.
 
     Raises
@@ -166,10 +108,3 @@ def _share(memory: str, device: int | None = None) -> tuple[StreamInfo, str]:
                 raise CuframesError(f"a frame of {_LUMA} was read as {low} to {high}")
         info = publisher.info
         return info, info.completion_reason
-
-
-def _kernel_driver() -> str:
-    """Return the version of the kernel's driver, which is what people know it by."""
-    with contextlib.suppress(OSError):
-        return Path("/sys/module/nvidia/version").read_text(encoding="utf-8").strip()
-    return ""

@@ -16,6 +16,7 @@ from cuframes_nb.cli import (
     bench,
     completion,
     demo,
+    devices,
     doctor,
     info,
     ls,
@@ -110,7 +111,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(run=None)
     _logging.add_option(parser, place="before")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for command in (demo, publish, ls, info, top, record, snapshot, doctor, bench, completion):
+    for command in (
+        demo,
+        publish,
+        ls,
+        info,
+        top,
+        record,
+        snapshot,
+        devices,
+        doctor,
+        bench,
+        completion,
+    ):
         command.add_parser(commands)
     for parser_of_command in commands.choices.values():
         _logging.add_option(parser_of_command, place="behind")

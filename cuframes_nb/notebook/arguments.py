@@ -263,7 +263,7 @@ COMMANDS: Final[dict[str, Parser]] = {
     "publish": _publish(),
     "jobs": _parser("jobs", "", "list what runs in the background of this kernel"),
     "stop": _stop(),
-    "devices": _parser("devices", "", "list the GPUs that this kernel sees"),
+    "devices": _parser("devices", "", "list the GPUs, also those hidden from this kernel"),
     "doctor": _parser("doctor", "", "find out what works on this machine, by trying it"),
     "help": _help(),
 }

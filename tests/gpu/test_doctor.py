@@ -18,11 +18,32 @@ def test_each_gpu_is_tried():
     assert (code, err) == (0, "")
     checks = {check["name"]: check for check in json.loads(out)["checks"]}
     assert checks["driver"]["status"] == "ok"
-    for device in cf.devices():
+    for device in (gpu for gpu in cf.devices() if gpu.ordinal is not None):
         check = checks[f"GPU {device.ordinal}"]
         assert check["status"] in {"ok", "warn"}
         assert device.uuid in check["found"]
         assert "a frame was published and read" in check["found"]
+        for what in ("descriptors", "completion", "other GPUs"):
+            assert checks[f"GPU {device.ordinal} {what}"]["status"] == "ok"
+        handles = checks[f"GPU {device.ordinal} older handles"]
+        assert handles["status"] in {"ok", "missing"}  # containers may forbid them
+        assert handles["found"]
+        assert checks[f"GPU {device.ordinal} Vulkan"]["status"] in {"ok", "missing"}
+        assert f"h264 on GPU {device.ordinal}" in checks
+    assert checks["NVML"]["status"] == "ok"
+
+
+def test_a_variable_that_ends_early_is_warned_of_and_a_double_one_has_failed():
+    for value, status, words in (
+        ("0", "ok", "shows 1 of"),
+        ("0,99", "warn", "ends at '99'"),
+        ("0,0", "failed", "names a GPU twice"),
+        ("", "ok", "shows 0 of"),
+    ):
+        _, out, _ = ran("doctor", "--json", env={"CUDA_VISIBLE_DEVICES": value})
+        checks = {check["name"]: check for check in json.loads(out)["checks"]}
+        check = checks["$CUDA_VISIBLE_DEVICES"]
+        assert (check["status"], words in check["found"]) == (status, True), check
 
 
 def test_a_gpu_that_is_chosen_and_not_there_is_told():
@@ -43,7 +64,7 @@ def has_nvdec():
 def test_a_film_is_decoded_on_a_gpu_that_can():
     _, out, _ = ran("doctor", "--json")
     checks = {check["name"]: check for check in json.loads(out)["checks"]}
-    check = checks["decoding on a GPU"]
+    check = checks["decoding on GPU 0"]
     if has_nvdec():
         assert check["status"] == "ok", check
         assert check["found"].startswith("h264, hevc")
@@ -56,7 +77,7 @@ def test_a_film_is_decoded_on_a_gpu_that_can():
 def test_a_picture_is_encoded_where_nvjpeg_is():
     _, out, _ = ran("doctor", "--json")
     checks = {check["name"]: check for check in json.loads(out)["checks"]}
-    check = checks["JPEG on a GPU"]
+    check = checks["JPEG on GPU 0"]
     if missing := why_no_nvjpeg():
         assert (check["status"], check["found"]) == ("missing", missing)
     else:

@@ -33,9 +33,12 @@ def warm_up():
         warnings.simplefilter("ignore")
         import cupy as cp
 
+        from cuframes_nb._api.devices import devices
+
         # One thread a GPU gives slots back, for the life of the process.
         from cuframes_nb._runtime.stream_leases import releaser
 
+        devices()  # the management library keeps a descriptor
         for ordinal in range(cp.cuda.runtime.getDeviceCount()):
             with cp.cuda.Device(ordinal):
                 cp.arange(8).sum().get()

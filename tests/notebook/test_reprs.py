@@ -198,8 +198,11 @@ def gpu(**changes):
 
 def test_devices():
     text = repr(DeviceTable([gpu(), gpu(ordinal=1, integrated=True, can_share=False)]))
-    assert re.search(r"0  A <GPU> +80.0 GiB  9.0 +yes +GPU-1", text)
-    assert re.search(r"1  A <GPU> \(integrated\) +80.0 GiB  9.0 +no", text)
+    assert re.search(r"0  A <GPU> +80.0 GiB +– +9.0 +unknown", text)
+    assert re.search(r"1  A <GPU> \(integrated\) +80.0 GiB", text)
+    assert re.search(r"0  GPU-1 +0000:01:00.0", text)
+    assert re.search(r"0  yes +unknown +unknown +no other", text)
+    assert re.search(r"1  no ", text)
     assert "host memory" in repr(DeviceTable([]))
 
 

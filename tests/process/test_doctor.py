@@ -68,8 +68,10 @@ def test_all_is_well_here_and_nothing_stays(runtime_dir):
         assert status[name] == "ok"
     for name in ("numpy", "av", "ffv1", "h264"):
         assert status[name] == "ok"
-    for name in ("decoding on a GPU", "JPEG on a GPU"):
-        assert status[name] in {"ok", "missing"}
+    for what in ("decoding on", "JPEG on", "h264 on"):  # a GPU, or each by its number
+        found_on = [status[name] for name in status if name.startswith(what)]
+        assert found_on
+        assert set(found_on) <= {"ok", "missing"}
     assert all(c["advice"] for c in found["checks"] if c["status"] == "failed")
     assert list(runtime_dir.iterdir()) == []
     assert left() == before
@@ -210,7 +212,7 @@ def test_a_full_machine_is_told(monkeypatch):
     def fail(*_):
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(sharing, "_share", fail)
+    monkeypatch.setattr(sharing, "share", fail)
     check = only(sharing.look_at_host_memory)
     assert (check.status, check.advice) == (
         Status.FAILED, "free memory, or raise the container's limit",
@@ -238,12 +240,10 @@ def nvdec(monkeypatch):
     def device_count():
         if fake.no_gpu:
             raise DeviceError(fake.no_gpu)
-        return 1
+        return fake.gpus
 
-    fake = types.SimpleNamespace(
-        decode=lambda: [("cuda", "nv12")], no_gpu="", load=lambda name: name
-    )
-    monkeypatch.setattr(decoding, "_accelerator", lambda: "accel")
+    fake = types.SimpleNamespace(decode=lambda: [("cuda", "nv12")], no_gpu="", gpus=1)
+    monkeypatch.setattr(decoding, "_accelerator", lambda _: "accel")
     monkeypatch.setattr(decoding, "_decoded", decoded)
     monkeypatch.setattr("cuframes_nb._cuda.devices.device_count", device_count)
     monkeypatch.setattr(decoding.ctypes, "CDLL", lambda name: name)
@@ -258,8 +258,21 @@ def refused():
 
 def test_what_nvdec_decodes_is_told(nvdec):
     check = only(decoding.look_at_decoding)
-    assert (check.name, check.status, check.advice) == ("decoding on a GPU", Status.OK, "")
+    assert (check.name, check.status, check.advice) == ("decoding on GPU 0", Status.OK, "")
     assert check.found == "h264, hevc, av1: a frame decoded by NVDEC"
+
+
+def test_each_gpu_decodes_by_itself(nvdec):
+    nvdec.gpus, answers = 2, iter([None, None, None, refused, refused, refused])
+
+    def decode():
+        return [("cuda", "nv12")] if (fail := next(answers)) is None else fail()
+
+    nvdec.decode = decode
+    found = [(check.name, check.status) for check in decoding.look_at_decoding()]
+    assert found == [
+        ("decoding on GPU 0", Status.OK), ("decoding on GPU 1", Status.MISSING),
+    ]  # fmt: skip
 
 
 def test_a_codec_that_stays_with_the_cpu_is_named(nvdec):
@@ -320,6 +333,7 @@ def test_a_gpu_that_refuses_is_told_in_its_words(nvdec):
 
 
 def test_a_pyav_or_ffmpeg_that_cannot_is_told(monkeypatch):
+    monkeypatch.setattr("cuframes_nb._cuda.devices.device_count", lambda: 1)
     hwaccel = types.ModuleType("av.codec.hwaccel")
     hwaccel.HWAccel, hwaccel.hwdevices_available = lambda *_, **__: "accel", lambda: ["vaapi"]
     monkeypatch.setitem(sys.modules, "av.codec.hwaccel", hwaccel)
