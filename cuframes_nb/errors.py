@@ -172,7 +172,7 @@ class ForkedError(ClosedError):
 
 
 class InUseError(CuframesError, RuntimeError):
-    """Two threads used at once what only one may use at a time."""
+    """Two used at once what only one may: threads, or a reader of a buffer and who writes it."""
 
     code = "in-use"
 

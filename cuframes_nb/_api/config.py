@@ -13,7 +13,10 @@ from cuframes_nb.color import ColorSpec
 from cuframes_nb.errors import InvalidArgumentError
 from cuframes_nb.formats import FrameLayout
 
-__all__ = ["StreamConfig", "group_number", "policy_named", "timestamp"]
+__all__ = ["StreamConfig", "check_buffers", "group_number", "policy_named", "timestamp"]
+
+_RING_SIZE: Final = 4
+_OWNERSHIPS: Final = ("library", "external")
 
 _POLICIES: Final = {"drop-oldest": Policy.DROP_OLDEST, "strict-wait": Policy.STRICT_WAIT}
 
@@ -65,6 +68,41 @@ class StreamConfig:
                 f"colour matrix {color.matrix!r} does not go with format {format_}"
             )
         return color
+
+
+def check_buffers(ownership: str, buffers: Sequence[Any] | None, ring_size: int | None) -> int:
+    """Return how many slots there are to be.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If ownership, buffers and size do not go together.
+    """
+    if ownership not in _OWNERSHIPS:
+        raise InvalidArgumentError(
+            f"ownership {ownership!r} is not known; use one of {', '.join(_OWNERSHIPS)}"
+        )
+    if (ownership == "external") != (buffers is not None):
+        raise InvalidArgumentError(
+            f"ownership={ownership!r} was asked for {'with' if buffers is not None else 'without'} "
+            f"buffers: pass ownership='external' and buffers=[...] together, or neither"
+        )
+    if buffers is None:
+        return _RING_SIZE if ring_size is None else ring_size
+    if not isinstance(buffers, list | tuple):
+        raise InvalidArgumentError(
+            f"buffers is {type(buffers).__name__}; it must be a list, with a frame's memory each"
+        )
+    if not 2 <= len(buffers) <= MAX_SLOTS:
+        raise InvalidArgumentError(
+            f"{len(buffers)} buffers were given; a stream has between 2 and {MAX_SLOTS}"
+        )
+    if ring_size not in {None, len(buffers)}:
+        raise InvalidArgumentError(
+            f"ring_size={ring_size!r} was asked for, and there are {len(buffers)} buffers, which "
+            f"are the slots: leave ring_size= out"
+        )
+    return len(buffers)
 
 
 def timestamp(value: Any) -> int | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from cuframes_nb._core.clock import now_ns
 from cuframes_nb._core.uuids import uuid_text
-from cuframes_nb._wire.messages import Status
+from cuframes_nb._wire.messages import ArenaDescription, MemoryKind, Status, Tiling
 from cuframes_nb.color import ColorSpec
 from cuframes_nb.formats import PixelFormat
 
@@ -49,7 +50,7 @@ class StreamInfo:
     pitches
         Bytes from row to row of each plane.
     memory
-        How the pixels are shared: ``"host"`` or ``"cuda-vmm"``.
+        Kind of memory: ``"host"``, ``"cuda-vmm"``, ``"cuda-ipc"``, ``"vulkan"`` or ``"gst (…)"``.
     memory_reason
         Why that kind, or how it is mapped here.
     device
@@ -68,6 +69,12 @@ class StreamInfo:
         Nanoseconds since the publisher started, None if unknown.
     subscribers
         Who reads it; None where this process cannot know (a subscriber sees only itself).
+    ownership
+        Whose memory the frames lie in: ``"library"`` (the publisher's ring) or ``"external"``
+        (buffers that the publisher's user made).
+    sharing
+        How the frames reach a subscriber: ``"descriptor"``, ``"legacy handle"`` (which maps for
+        writing, too, and does not keep the memory when its owner frees it) or ``"copied"``.
     """
 
     key: str
@@ -93,6 +100,8 @@ class StreamInfo:
     age_ns: int | None
     uptime_ns: int | None
     subscribers: tuple[SubscriberInfo, ...] | None
+    ownership: str = "library"
+    sharing: str = "descriptor"
 
 
 def describe(
@@ -141,7 +150,18 @@ def describe(
         )
         if complete
         else None,
+        ownership="external" if any(arena.external for arena in ring.arenas) else "library",
+        sharing=_sharing(ring.arenas),
     )
+
+
+def _sharing(arenas: Sequence[ArenaDescription]) -> str:
+    """Return how the pixels reach a subscriber, the least good where there are several ways."""
+    if any(arena.tiling is Tiling.OPTIMAL for arena in arenas):
+        return "copied"
+    if any(arena.kind is MemoryKind.CUDA_IPC for arena in arenas):
+        return "legacy handle"
+    return "descriptor"
 
 
 def _is_stalled(fps: float, age_ns: int | None) -> bool:

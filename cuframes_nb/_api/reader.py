@@ -175,6 +175,9 @@ class Reader:
         if newest and gone is not None and session.outdated:
             self._lose(gone)  # dropped for not listening: what is new is to be had by connecting
             return None
+        if gone is not None and session.epoch.revoked:
+            self._lose(gone)
+            return None
         taken = self._look(session, after, newest=newest)
         while taken is None and session.advance():
             gone = self._follow(session)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from cuframes_nb.errors import (
     ClosedError,
     CuframesError,
+    InUseError,
     InvalidArgumentError,
     LeaseLimitError,
     RingFullError,
+    UnsupportedError,
 )
 
 if TYPE_CHECKING:
@@ -17,7 +19,14 @@ if TYPE_CHECKING:
     from cuframes_nb._runtime.attached import AttachedEpoch
     from cuframes_nb._runtime.ring import Ring
 
-__all__ = ["lease_limit_reached", "ring_full", "wrong_slot"]
+__all__ = [
+    "buffer_in_use",
+    "lease_limit_reached",
+    "no_external_buffers",
+    "ring_full",
+    "unknown_buffer",
+    "wrong_slot",
+]
 
 
 def ring_full(key: str, ring: Ring) -> RingFullError:
@@ -39,6 +48,37 @@ def wrong_slot(slot: WritableSlot, key: str, *, foreign: bool) -> CuframesError:
     if foreign:
         return InvalidArgumentError(f"{slot!r} was acquired from another publisher than {key!r}")
     return ClosedError("this slot was acquired before a reconfigure: acquire another one")
+
+
+def buffer_in_use(key: str, ring: Ring, index: int, passed: int | None) -> InUseError:
+    """Return the error for a buffer that is published although it was not free."""
+    if ring.is_unfinished(index):
+        what = "the GPU has not finished with its frame before"
+    elif ring.is_ahead(index, passed):
+        what = "a subscriber with mode='strict' has not taken its frame before"
+    else:
+        what = "a subscriber reads its frame before, and sees what was written into it since"
+    return InUseError(
+        f"buffer {index} of stream {key!r} was not free: {what}. Call wait_free({index}) before "
+        f"writing into it; see .info.subscribers"
+    )
+
+
+def unknown_buffer(key: str, ring: Ring, buffer: object) -> InvalidArgumentError:
+    """Return the error for something that is none of the buffers."""
+    what = repr(buffer) if isinstance(buffer, int) else f"this {type(buffer).__name__}"
+    return InvalidArgumentError(
+        f"{what} is none of the {ring.slots} buffers of stream {key!r}: pass a number below "
+        f"{ring.slots}, one of .buffers, or an array that begins where one of them does"
+    )
+
+
+def no_external_buffers(key: str) -> UnsupportedError:
+    """Return the error for calls that are about the user's own buffers."""
+    return UnsupportedError(
+        f"the slots of stream {key!r} are the publisher's own memory: take one with acquire(), or "
+        f"publish your buffers with cf.Publisher(..., ownership='external', buffers=[...])"
+    )
 
 
 def lease_limit_reached(name: str, epoch: AttachedEpoch) -> LeaseLimitError:

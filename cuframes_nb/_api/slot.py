@@ -11,7 +11,7 @@ from cuframes_nb._api.ingest import copy_into
 from cuframes_nb.errors import ClosedError
 
 if TYPE_CHECKING:
-    from cuframes_nb._api.publisher import Publisher
+    from cuframes_nb._api.writing import FrameWriter
     from cuframes_nb._runtime.ring import Ring
 
 __all__ = ["WritableSlot"]
@@ -43,7 +43,7 @@ class WritableSlot:
         "pts_ns",
     )
 
-    def __init__(self, publisher: Publisher, ring: Ring, index: int) -> None:
+    def __init__(self, publisher: FrameWriter, ring: Ring, index: int) -> None:
         self._publisher = publisher
         self._ring = ring
         self._index = index
@@ -89,6 +89,13 @@ class WritableSlot:
         return self._planes.rows()
 
     @property
+    def buffer(self) -> Any:
+        """The user's buffer that this slot is, None if the slots are the library's memory."""
+        self._check()
+        memory = self._ring.memory
+        return memory.buffers[self._index] if memory.buffers else None
+
+    @property
     def xp(self) -> ModuleType:
         """The array module of the planes: numpy or cupy."""
         return self._planes.xp
@@ -118,6 +125,10 @@ class WritableSlot:
             If the slot was published or discarded already.
         """
         copy_into(self.planes, self._ring.description, frame, self._publisher._backend)  # noqa: SLF001
+
+    def _is_writing(self, ring: Ring) -> bool:
+        """Whether this is a slot of `ring` that is still to be published or discarded."""
+        return self._ring is ring and self._state == "being written"
 
     def __enter__(self) -> Self:
         self._check()

@@ -105,15 +105,19 @@ def render(
     pixels = Pixels.of(options)
     # Held until the work is queued, whoever releases the frames meanwhile.
     claims = [frame._claim() for frame in frames]  # noqa: SLF001
-    pictures = [
-        Picture(source.on_gpu() or frame.planes, frame.format, frame.color)
-        for frame, (_, source) in zip(frames, claims, strict=True)
-    ]
+
+    def pictures() -> list[Picture]:
+        return [
+            Picture(source.on_gpu() or frame.planes, frame.format, frame.color)
+            for frame, (_, source) in zip(frames, claims, strict=True)
+        ]
+
     if stream is None or frames[0].device == "cpu":
-        return render_pictures(pictures, placements, pixels, out)
+        return render_pictures(pictures(), placements, pixels, out)
     from cuframes_nb._views.cuda import as_cupy_stream
 
     for frame in frames:
         frame.record_stream(stream)
     with as_cupy_stream(stream):
-        return render_pictures(pictures, placements, pixels, out)
+        # Asked for on the stream that reads: a frame that was copied has it wait for the copy.
+        return render_pictures(pictures(), placements, pixels, out)

@@ -67,6 +67,10 @@ class SlotBook:
         """Whether any slot is being written."""
         return len(self._oldest_first) < len(self._seqs)
 
+    def is_taken(self, slot: int) -> bool:
+        """Whether the slot is being written."""
+        return slot not in self._oldest_first
+
     def begin(self, slot: int) -> None:
         """Note that the slot is being written."""
         self._oldest_first.remove(slot)

@@ -13,9 +13,30 @@ from cuframes_nb._cuda.driver import call, driver
 from cuframes_nb._cuda.streams import RelaxedCapture
 from cuframes_nb.errors import CudaError
 
-__all__ = ["OpenedRange"]
+__all__ = ["HANDLE_NBYTES", "OpenedRange", "handle_of"]
 
-_HANDLE_NBYTES: Final = 64  # CU_IPC_HANDLE_SIZE, cuda.h
+HANDLE_NBYTES: Final = 64
+"""CU_IPC_HANDLE_SIZE, cuda.h."""
+
+
+def handle_of(address: int, ordinal: int) -> bytes:
+    """Return the handle by which another process opens an allocation of this one.
+
+    Parameters
+    ----------
+    address
+        Its first byte.
+    ordinal
+        The GPU that holds it.
+
+    Raises
+    ------
+    CudaError
+        If the driver does not share it: it came from a pool, or is no memory of the GPU's.
+    """
+    with activated(ordinal):
+        handle = call("cuIpcGetMemHandle", address)
+    return ctypes.string_at(handle.getPtr(), HANDLE_NBYTES)
 
 
 class OpenedRange:
@@ -73,5 +94,5 @@ class OpenedRange:
 
 def _as_handle(raw: bytes) -> Any:
     handle = driver().CUipcMemHandle()
-    ctypes.memmove(handle.getPtr(), raw, _HANDLE_NBYTES)
+    ctypes.memmove(handle.getPtr(), raw, HANDLE_NBYTES)
     return handle

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from cuframes_nb._cuda.devices import activated
@@ -18,7 +19,7 @@ from cuframes_nb._cuda.streams import RelaxedCapture
 from cuframes_nb._os.fds import OwnedFd
 from cuframes_nb.errors import CudaError
 
-__all__ = ["Allocation", "MappedRange", "granularity"]
+__all__ = ["Allocation", "MappedRange", "granularity", "map_joined"]
 
 
 def granularity(ordinal: int) -> int:
@@ -54,6 +55,27 @@ class Allocation:
             return cls(call("cuMemCreate", size, _properties(ordinal), 0), size, ordinal)
 
     @classmethod
+    def retain(cls, address: int, nbytes: int, ordinal: int) -> Allocation:
+        """Take part in somebody's allocation in this process, which then lives as long as we do.
+
+        Parameters
+        ----------
+        address
+            Any byte of it.
+        nbytes
+            Its size.
+        ordinal
+            The GPU that holds it.
+
+        Raises
+        ------
+        CudaError
+            If nothing is mapped there by the driver's virtual memory management.
+        """
+        with activated(ordinal):
+            return cls(call("cuMemRetainAllocationHandle", address), nbytes, ordinal)
+
+    @classmethod
     def adopt(cls, fd: OwnedFd, nbytes: int, ordinal: int) -> Allocation:
         """Take another process's allocation over by its descriptor, which stays the caller's.
 
@@ -86,23 +108,7 @@ class Allocation:
             If the allocation has another size than this object believes, or is of a GPU that this
             one cannot reach; nothing remains.
         """
-        flags = driver().CUmemAccess_flags
-        access = driver().CUmemAccessDesc()
-        access.location.type = driver().CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-        access.location.id = self.ordinal
-        access.flags = (
-            flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-            if writable
-            else flags.CU_MEM_ACCESS_FLAGS_PROT_READ
-        )
-        with activated(self.ordinal), contextlib.ExitStack() as undo:
-            address = call("cuMemAddressReserve", self.nbytes, 0, 0, 0)
-            undo.callback(call, "cuMemAddressFree", address, self.nbytes)
-            call("cuMemMap", address, self.nbytes, 0, self._handle, 0)
-            undo.callback(call, "cuMemUnmap", address, self.nbytes)
-            call("cuMemSetAccess", address, self.nbytes, [access], 1)
-            undo.pop_all()
-        return MappedRange(int(address), self.nbytes, self.ordinal)
+        return map_joined([self], writable=writable)
 
     def close(self) -> None:
         """Let go of the handle, once; mappings keep the memory."""
@@ -117,15 +123,50 @@ class Allocation:
                 self.close()
 
 
+def map_joined(allocations: Sequence[Allocation], *, writable: bool) -> MappedRange:
+    """Map allocations on one GPU one behind the other, as one range of addresses.
+
+    Raises
+    ------
+    CudaError
+        As `Allocation.map`.
+    """
+    ordinal = allocations[0].ordinal
+    sizes = [allocation.nbytes for allocation in allocations]
+    total = sum(sizes)
+    with activated(ordinal), contextlib.ExitStack() as undo:
+        start = int(call("cuMemAddressReserve", total, 0, 0, 0))
+        undo.callback(call, "cuMemAddressFree", start, total)
+        at = start
+        for allocation in allocations:
+            call("cuMemMap", at, allocation.nbytes, 0, allocation._handle, 0)  # noqa: SLF001
+            undo.callback(call, "cuMemUnmap", at, allocation.nbytes)
+            at += allocation.nbytes
+        call("cuMemSetAccess", start, total, [_access(ordinal, writable=writable)], 1)
+        undo.pop_all()
+    return MappedRange(start, sizes, ordinal)
+
+
 class MappedRange:
-    """Addresses that show an allocation; unmapped when the last reference goes."""
+    """Addresses that show one or more allocations; unmapped when the last reference goes.
 
-    __slots__ = ("__weakref__", "_pid", "address", "nbytes", "ordinal")
+    Parameters
+    ----------
+    address
+        First byte.
+    sizes
+        Bytes of each allocation.
+    ordinal
+        The GPU.
+    """
 
-    def __init__(self, address: int, nbytes: int, ordinal: int) -> None:
+    __slots__ = ("__weakref__", "_pid", "_sizes", "address", "nbytes", "ordinal")
+
+    def __init__(self, address: int, sizes: Sequence[int], ordinal: int) -> None:
         self.address = address
-        self.nbytes = nbytes
+        self.nbytes = sum(sizes)
         self.ordinal = ordinal
+        self._sizes = tuple(sizes)
         self._pid = os.getpid()
 
     def __del__(self) -> None:
@@ -136,8 +177,24 @@ class MappedRange:
             # Unmapping under a kernel that nobody told us of would break the whole context.
             with RelaxedCapture():
                 call("cuCtxSynchronize")
-            call("cuMemUnmap", self.address, self.nbytes)
+            at = self.address
+            for size in self._sizes:  # the driver unmaps whole mappings, one by one
+                call("cuMemUnmap", at, size)
+                at += size
             call("cuMemAddressFree", self.address, self.nbytes)
+
+
+def _access(ordinal: int, *, writable: bool) -> Any:
+    flags = driver().CUmemAccess_flags
+    access = driver().CUmemAccessDesc()
+    access.location.type = driver().CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    access.location.id = ordinal
+    access.flags = (
+        flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        if writable
+        else flags.CU_MEM_ACCESS_FLAGS_PROT_READ
+    )
+    return access
 
 
 def _properties(ordinal: int) -> Any:

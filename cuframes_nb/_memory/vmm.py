@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Self
 
 from cuframes_nb._cuda.devices import Gpu
-from cuframes_nb._cuda.vmm import Allocation, MappedRange, granularity
-from cuframes_nb._memory.arena import Arena
-from cuframes_nb._os.fds import OwnedFd
+from cuframes_nb._cuda.vmm import Allocation, MappedRange, granularity, map_joined
+from cuframes_nb._memory.arena import Arena, Part
+from cuframes_nb._memory.pieces import Piece, Pieces
+from cuframes_nb._os.fds import OwnedFd, close_all
 from cuframes_nb._wire.messages import ArenaDescription, MemoryKind
 from cuframes_nb.errors import CudaError, RemoteProtocolError
 
@@ -20,9 +23,16 @@ class VmmArena(Arena):
     kind = MemoryKind.CUDA_VMM
 
     def __init__(
-        self, mapped: MappedRange, gpu: Gpu, allocation: Allocation | None, *, writable: bool
+        self,
+        mapped: MappedRange,
+        gpu: Gpu,
+        allocation: Allocation | None,
+        *,
+        writable: bool,
+        pieces: Sequence[Piece] = (),
     ) -> None:
         self._mapped = mapped
+        self._pieces = Pieces(pieces)
         self._allocation = allocation
         self._gpu = gpu
         self.address = mapped.address
@@ -47,43 +57,46 @@ class VmmArena(Arena):
             raise
 
     @classmethod
-    def attach(
-        cls, description: ArenaDescription, fd: OwnedFd, gpu: Gpu, *, writable: bool = False
-    ) -> Self:
-        """Map another process's memory; `fd` is closed.
+    def attach(cls, parts: Sequence[Part], gpu: Gpu, *, writable: bool = False) -> Self:
+        """Map another process's memory, one or more allocations.
+
+        The descriptors are the arena's, and closed if there is none.
 
         Raises
         ------
         RemoteProtocolError
-            If the descriptor is no GPU memory, or of another size than the publisher says.
+            If a descriptor is no GPU memory, or of another size than the publisher says.
         """
-        with fd:
-            least = granularity(gpu.ordinal)
-            if not description.nbytes or description.nbytes % least:
-                raise RemoteProtocolError(
-                    f"the publisher says that its GPU memory has {description.nbytes} bytes, which "
-                    f"is no multiple of {least}"
-                )
-            try:
-                allocation = Allocation.adopt(fd, description.nbytes, gpu.ordinal)
-            except CudaError as error:
-                raise RemoteProtocolError(
-                    f"the publisher's descriptor is not memory of GPU {gpu.name}: {error}"
-                ) from error
         try:
-            if (where := allocation.location()) != gpu.ordinal:
-                raise RemoteProtocolError(
-                    f"the publisher says that its memory is on GPU {gpu.ordinal} ({gpu.name}), and "
-                    f"the driver says {where}"
-                )
-            return cls(allocation.map(writable=writable), gpu, None, writable=writable)
+            return cls._attach(parts, gpu, writable=writable)
+        except BaseException:
+            close_all(part.fd for part in parts if part.fd is not None)
+            raise
+
+    @classmethod
+    def _attach(cls, parts: Sequence[Part], gpu: Gpu, *, writable: bool) -> Self:
+        allocations: list[Allocation] = []
+        sizes = [part.description.nbytes for part in parts]
+        try:
+            allocations.extend(
+                _adopt(nbytes, part.descriptor(), gpu)
+                for nbytes, part in zip(sizes, parts, strict=True)
+            )
+            mapped = map_joined(allocations, writable=writable)
+            starts = itertools.accumulate(sizes, initial=mapped.address)
+            pieces = [
+                Piece(start, nbytes, part.descriptor(), None)
+                for part, nbytes, start in zip(parts, sizes, starts, strict=False)
+            ]
+            return cls(mapped, gpu, None, writable=writable, pieces=pieces)
         except CudaError as error:
             raise RemoteProtocolError(
-                f"the publisher's GPU memory of {description.nbytes} bytes cannot be mapped: "
-                f"{error}"
+                f"the publisher's GPU memory of {' and '.join(map(str, sizes))} bytes cannot be "
+                f"mapped: {error}"
             ) from error
         finally:
-            allocation.close()
+            for allocation in allocations:
+                allocation.close()
 
     @property
     def exportable(self) -> bool:
@@ -93,9 +106,33 @@ class VmmArena(Arena):
         return ArenaDescription(self.kind, self.nbytes, device_uuid=self._gpu.uuid)
 
     def close(self) -> None:
+        self._pieces.close()
         if self._allocation is not None:
             self._allocation.close()
 
     def _arena_export(self) -> OwnedFd:
         assert self._allocation is not None  # noqa: S101  exportable says so
         return self._allocation.export()
+
+
+def _adopt(nbytes: int, fd: OwnedFd, gpu: Gpu) -> Allocation:
+    """Return another process's allocation, which has to be of that size, on that GPU."""
+    least = granularity(gpu.ordinal)
+    if not nbytes or nbytes % least:
+        raise RemoteProtocolError(
+            f"the publisher says that its GPU memory has {nbytes} bytes, which is no multiple of "
+            f"{least}"
+        )
+    try:
+        allocation = Allocation.adopt(fd, nbytes, gpu.ordinal)
+    except CudaError as error:
+        raise RemoteProtocolError(
+            f"the publisher's descriptor is not memory of GPU {gpu.name}: {error}"
+        ) from error
+    if (where := allocation.location()) != gpu.ordinal:
+        allocation.close()
+        raise RemoteProtocolError(
+            f"the publisher says that its memory is on GPU {gpu.ordinal} ({gpu.name}), and the "
+            f"driver says {where}"
+        )
+    return allocation

@@ -7,16 +7,17 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from cuframes_nb._core.reading import lease_limit
-from cuframes_nb._memory.arena import Arena
+from cuframes_nb._memory.arena import Arena, Part
 from cuframes_nb._os.fds import OwnedFd, close_all
 from cuframes_nb._os.mapping import Mapping
 from cuframes_nb._os.memfd import check_sealed
-from cuframes_nb._runtime.backend import Backend
+from cuframes_nb._runtime.backend import Backend, Revocable
 from cuframes_nb._runtime.leases import Lease, LeaseTable
 from cuframes_nb._views.planes import PlaneSource
+from cuframes_nb._views.tiled import TiledPlanes
 from cuframes_nb._wire.control import CONTROL_NBYTES, ControlReader, Record
-from cuframes_nb._wire.messages import ArenaDescription, Epoch
-from cuframes_nb.errors import RemoteProtocolError, UnsupportedError
+from cuframes_nb._wire.messages import ArenaDescription, Epoch, MemoryKind
+from cuframes_nb.errors import RemoteProtocolError
 
 __all__ = ["AttachedEpoch", "Taken"]
 
@@ -24,8 +25,8 @@ BackendFor = Callable[[ArenaDescription], Backend]
 """Chooses what can map an arena; raises a `DeviceError` or `UnsupportedError` with the reason."""
 
 
-Taken: TypeAlias = tuple[Lease, PlaneSource, Record]
-"""A frame that is leased."""
+Taken: TypeAlias = tuple[Lease | None, PlaneSource, Record]
+"""A frame that is leased; one that was copied needs no lease."""
 
 
 class AttachedEpoch:
@@ -79,27 +80,30 @@ class AttachedEpoch:
             self.control = ControlReader(self._view, len(ring.slots))
             if not self.control.is_for(message.epoch):
                 raise RemoteProtocolError(f"the control block is not that of epoch {message.epoch}")
-            self._backends = [backend_for(arena) for arena in ring.arenas]
+            self._backends = _backends(ring.arenas, backend_for)
             arenas = self._attach_arenas(arena_fds, writable=writable)
             undo.pop_all()
         self._fd = control_fd
         # Held until the last lease is back: arrays on the memory hold a lease, and it holds us.
-        self._arenas: list[Arena] = arenas
+        self._arenas = arenas
         self._planes = [
-            self._backends[slot.arena].planes(
+            self._backend_of(slot.arena).planes(
                 arenas[slot.arena], ring.arenas[slot.arena].data_offset + slot.offset, ring.layout
             )
             for slot in ring.slots
         ]
-        self._lease_makers = [self._backends[slot.arena].lease_maker for slot in ring.slots]
+        self._has_tiled = any(isinstance(planes, TiledPlanes) for planes in self._planes)
+        self._fleeting = [planes for planes in self._planes if isinstance(planes, Revocable)]
+        self.revoked = False  #: whether the memory went with its publisher
+        self._lease_makers = [self._backend_of(slot.arena).lease_maker for slot in ring.slots]
         limit = lease_limit(len(ring.slots))
         self._table = LeaseTable(control_fd, index, len(ring.slots), limit, self._release)
         self.may_take = self._table.may_take
 
     @property
     def backend(self) -> Backend:
-        """What maps the first arena; today's publishers use one kind a ring."""
-        return self._backends[0]
+        """What maps the first arena."""
+        return self._backend_of(0)
 
     @property
     def held(self) -> int:
@@ -114,7 +118,7 @@ class AttachedEpoch:
     @property
     def pending_releases(self) -> int:
         """How many leases only wait for the GPU to finish reading."""
-        return sum(backend.pending_releases(self._table) for backend in self._backends)
+        return sum(backend.pending_releases(self._table) for backend in self._backends.values())
 
     def take(self, slot: int, seq: int) -> Taken | None:
         """Lease `slot` if it has frame `seq`, complete; else return None.
@@ -136,29 +140,66 @@ class AttachedEpoch:
             raise RemoteProtocolError(
                 f"slot {slot} is announced as frame {seq} and recorded as {record.seq}"
             )
-        return lease, self._planes[slot], record
+        planes = self._planes[slot]
+        if self._has_tiled and isinstance(planes, TiledPlanes):
+            # On a GPU the lease, which ends here, waits for the copy.
+            return None, planes.copied(), record
+        return lease, planes, record
+
+    def revoke(self, publisher: str) -> None:
+        """Note that the publisher's process has ended, and with it memory that does not outlive it.
+
+        Arrays that were taken are out of reach.
+        """
+        for planes in self._fleeting:
+            planes.revoke(
+                f"{publisher} ended, and with it the memory of its frames, which were buffers of "
+                f"its user shared by a legacy handle: keep frame.copy(), or publish from memory "
+                f"that is shared by descriptors"
+            )
+        self.revoked = bool(self._fleeting)
 
     def retire(self) -> None:
         """Take no more frames from this epoch; it ends with its last lease."""
         self._table.retire()
 
-    def _attach_arenas(self, fds: list[OwnedFd], *, writable: bool) -> list[Arena]:
-        arenas = []
+    def _backend_of(self, arena: int) -> Backend:
+        return self._backends[_place_of(self.message.ring.arenas[arena])]
+
+    def _attach_arenas(self, fds: list[OwnedFd], *, writable: bool) -> dict[int, Arena]:
+        """Map each arena, with those that continue it as one."""
+        ring = self.message.ring
         waiting = iter(fds)
-        for description, backend in zip(self.message.ring.arenas, self._backends, strict=True):
-            if not description.has_fd:
-                raise UnsupportedError(
-                    f"memory of kind {description.kind.label} comes without a descriptor, which "
-                    f"this version cannot map"
-                )
-            arenas.append(backend.attach_arena(description, next(waiting), writable=writable))
-        return arenas
+        parts = [Part(arena, next(waiting) if arena.has_fd else None) for arena in ring.arenas]
+        return {
+            first: self._backend_of(first).attach_arena(
+                [parts[number] for number in ring.run(first)], writable=writable
+            )
+            for first, arena in enumerate(ring.arenas)
+            if not arena.continues
+        }
 
     def _release(self) -> None:
         """Let everything go; called once, when retired and no lease is out."""
         del self._planes
-        for arena in self._arenas:
+        for arena in self._arenas.values():
             arena.close()
         self._arenas.clear()
         self._fd.close()
         # The control block stays mapped while another thread still looks at its counters.
+
+
+_Place: TypeAlias = tuple[MemoryKind, bytes]
+"""What a backend depends on: a kind of memory, and the GPU that holds it."""
+
+
+def _place_of(arena: ArenaDescription) -> _Place:
+    return arena.kind, arena.device_uuid
+
+
+def _backends(arenas: Sequence[ArenaDescription], backend_for: BackendFor) -> dict[_Place, Backend]:
+    found: dict[_Place, Backend] = {}
+    for arena in arenas:
+        if _place_of(arena) not in found:
+            found[_place_of(arena)] = backend_for(arena)
+    return found

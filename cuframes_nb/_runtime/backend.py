@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import abc
 import contextlib
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from cuframes_nb._memory.arena import Arena
-from cuframes_nb._os.fds import OwnedFd
+from cuframes_nb._memory.arena import Arena, Part
 from cuframes_nb._os.mapping import Mapping
 from cuframes_nb._runtime.leases import LeaseMaker, LeaseTable
 from cuframes_nb._views.planes import PlaneSource
 from cuframes_nb._wire.control import ControlWriter
-from cuframes_nb._wire.messages import ArenaDescription, Completion, MemoryKind
+from cuframes_nb._wire.messages import Completion, MemoryKind
+from cuframes_nb.errors import UnsupportedError
 from cuframes_nb.formats import FrameLayout
 
-__all__ = ["Backend", "CompletionWriter"]
+__all__ = ["Backend", "CompletionWriter", "Revocable", "unmappable"]
+
+
+def unmappable(kind: MemoryKind) -> UnsupportedError:
+    """Return the error for memory that this version cannot map."""
+    return UnsupportedError(
+        f"memory of kind {kind.label} cannot be mapped by this version of cuframes_nb; publish "
+        f"with memory='cuda' or memory='host'"
+    )
 
 
 class CompletionWriter(abc.ABC):
@@ -52,6 +61,14 @@ class CompletionWriter(abc.ABC):
         """Let go of the control block, once."""
 
 
+@runtime_checkable
+class Revocable(Protocol):
+    """Planes on memory that goes with the process that made it."""
+
+    def revoke(self, why: str) -> None:
+        """Make no more arrays."""
+
+
 class Backend(abc.ABC):
     """One kind of memory, for publishers and for subscribers.
 
@@ -77,8 +94,23 @@ class Backend(abc.ABC):
         """Make memory for a ring; a size that the kind cannot give is rounded up."""
 
     @abc.abstractmethod
-    def attach_arena(self, description: ArenaDescription, fd: OwnedFd, *, writable: bool) -> Arena:
-        """Map a publisher's memory; `fd` is closed, whatever happens."""
+    def attach_arena(self, parts: Sequence[Part], *, writable: bool) -> Arena:
+        """Map a publisher's memory; its descriptors are the arena's, or closed if there is none.
+
+        Parameters
+        ----------
+        parts
+            One; or several of kind CUDA_VMM, to be mapped one behind the other.
+        writable
+            Whether for writing, too.
+
+        Raises
+        ------
+        RemoteProtocolError
+            If the memory is not what the publisher says.
+        UnsupportedError
+            If this backend cannot map that kind.
+        """
 
     @abc.abstractmethod
     def planes(self, arena: Arena, offset: int, layout: FrameLayout) -> PlaneSource:

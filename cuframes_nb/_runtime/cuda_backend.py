@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from cuframes_nb._core.uuids import uuid_text
@@ -13,15 +13,15 @@ from cuframes_nb._cuda.completion import RegisteredWords
 from cuframes_nb._cuda.devices import Gpu, activated
 from cuframes_nb._cuda.streams import is_capturing, stream_handle, synchronise
 from cuframes_nb._cuda.vmm import Allocation
-from cuframes_nb._memory.arena import Arena
+from cuframes_nb._memory.arena import Arena, Part
+from cuframes_nb._memory.ipc import IpcArena
 from cuframes_nb._memory.vmm import VmmArena
-from cuframes_nb._os.fds import OwnedFd
 from cuframes_nb._os.mapping import Mapping
-from cuframes_nb._runtime.backend import Backend, CompletionWriter
+from cuframes_nb._runtime.backend import Backend, CompletionWriter, unmappable
 from cuframes_nb._runtime.leases import LeaseTable
 from cuframes_nb._views.planes import PlaneSource
 from cuframes_nb._wire.control import COMPLETIONS_OFFSET, CONTROL_NBYTES, ControlWriter
-from cuframes_nb._wire.messages import ArenaDescription, Completion, MemoryKind
+from cuframes_nb._wire.messages import Completion, MemoryKind
 from cuframes_nb.errors import (
     CudaError,
     DeviceError,
@@ -30,7 +30,7 @@ from cuframes_nb.errors import (
 )
 from cuframes_nb.formats import FrameLayout
 
-__all__ = ["CudaBackend"]
+__all__ = ["CudaBackend", "require_cupy"]
 
 
 class _Streams:
@@ -124,10 +124,23 @@ class CudaBackend(Backend):
         UnsupportedError
             If CuPy is missing, or the driver cannot share memory; tried, not looked up.
         """
-        _require_cupy()
+        require_cupy()
         gpu, why = devices.select(device)
         _try_sharing(gpu)
         return cls(gpu, f"{reason}: {gpu.name} ({why})")
+
+    @classmethod
+    def for_buffers(cls, ordinal: int) -> Self:
+        """Take the GPU that the user's buffers are on.
+
+        Raises
+        ------
+        UnsupportedError
+            If CuPy is missing.
+        """
+        require_cupy()
+        gpu = devices.gpu(ordinal)
+        return cls(gpu, f"on {gpu.name}")
 
     @classmethod
     def for_subscriber(cls, uuid: bytes, device: str | int | None) -> Self:
@@ -140,7 +153,7 @@ class CudaBackend(Backend):
         UnsupportedError
             If CuPy is missing.
         """
-        _require_cupy()
+        require_cupy()
         gpu = devices.find_by_uuid(uuid)
         if device is not None:
             wanted, _ = devices.select(device)
@@ -155,10 +168,20 @@ class CudaBackend(Backend):
     def create_arena(self, nbytes: int) -> Arena:
         return VmmArena.create(nbytes, self.gpu)
 
-    def attach_arena(self, description: ArenaDescription, fd: OwnedFd, *, writable: bool) -> Arena:
-        return VmmArena.attach(description, fd, self.gpu, writable=writable)
+    def attach_arena(self, parts: Sequence[Part], *, writable: bool) -> Arena:
+        match parts[0].description.kind:
+            case MemoryKind.CUDA_VMM:
+                return VmmArena.attach(parts, self.gpu, writable=writable)
+            case MemoryKind.CUDA_IPC:
+                return IpcArena.attach(parts[0].description, self.gpu)
+            case kind:
+                raise unmappable(kind)
 
     def planes(self, arena: Arena, offset: int, layout: FrameLayout) -> PlaneSource:
+        if arena.kind is MemoryKind.CUDA_IPC and not arena.exportable:
+            from cuframes_nb._runtime.fleeting import FleetingPlanes
+
+            return FleetingPlanes(arena.address + offset, layout, self.gpu.ordinal)
         return self._planes_type(
             arena.address + offset, layout, self.gpu.ordinal, leased=not arena.exportable
         )
@@ -229,7 +252,14 @@ class CudaBackend(Backend):
             yield
 
 
-def _require_cupy() -> None:
+def require_cupy() -> None:
+    """Raise unless CuPy can be imported.
+
+    Raises
+    ------
+    UnsupportedError
+        Then.
+    """
     try:
         import cupy  # noqa: F401
     except ImportError as error:

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cuframes_nb._memory.arena import Arena
+from cuframes_nb._memory.arena import Arena, Part
 from cuframes_nb._memory.host import HostArena
-from cuframes_nb._os.fds import OwnedFd
 from cuframes_nb._os.mapping import Mapping
-from cuframes_nb._runtime.backend import Backend, CompletionWriter
+from cuframes_nb._runtime.backend import Backend, CompletionWriter, unmappable
 from cuframes_nb._runtime.leases import Lease
 from cuframes_nb._views.host import HostPlanes
 from cuframes_nb._views.planes import PlaneSource
 from cuframes_nb._wire.control import ControlWriter
-from cuframes_nb._wire.messages import ArenaDescription, Completion, MemoryKind
+from cuframes_nb._wire.messages import Completion, MemoryKind
 from cuframes_nb.errors import InvalidArgumentError
 from cuframes_nb.formats import FrameLayout
 
-__all__ = ["HostBackend"]
+__all__ = ["HostBackend", "HostCompletion"]
 
 
-class _HostCompletion(CompletionWriter):
+class HostCompletion(CompletionWriter):
+    """The CPU writes the word at once: whoever publishes has waited for the pixels."""
+
     method = Completion.HOST
-    reason = "host memory: the CPU wrote the pixels before publish"
 
-    def __init__(self, control: ControlWriter) -> None:
+    def __init__(self, control: ControlWriter, reason: str) -> None:
         self._control = control
+        self.reason = reason
 
     def complete(self, slot: int, value: int, stream: object | None) -> None:
         del stream  # nothing is queued anywhere
@@ -52,15 +54,20 @@ class HostBackend(Backend):
     def create_arena(self, nbytes: int) -> Arena:
         return HostArena.create(nbytes)
 
-    def attach_arena(self, description: ArenaDescription, fd: OwnedFd, *, writable: bool) -> Arena:
-        return HostArena.attach(description, fd, writable=writable)
+    def attach_arena(self, parts: Sequence[Part], *, writable: bool) -> Arena:
+        part = parts[0]
+        match part.description.kind:
+            case MemoryKind.HOST:
+                return HostArena.attach(part.description, part.descriptor(), writable=writable)
+            case kind:
+                raise unmappable(kind)
 
     def planes(self, arena: Arena, offset: int, layout: FrameLayout) -> PlaneSource:
         return HostPlanes(arena.address + offset, layout, writable=arena.writable)
 
     def completion(self, control: ControlWriter, mapping: Mapping) -> CompletionWriter:
         del mapping
-        return _HostCompletion(control)
+        return HostCompletion(control, "host memory: the CPU wrote the pixels before publish")
 
     def as_array(self, source: Any) -> Any:
         if isinstance(source, np.ndarray):

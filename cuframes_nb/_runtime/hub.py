@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import os
+import select
 import selectors
 import threading
 import time
@@ -151,6 +152,11 @@ class Hub:
     def subscribers(self) -> int:
         """How many subscribers are connected."""
         return len(self._wakes)
+
+    def reaches_anyone(self) -> bool:
+        """Whether a subscriber is connected that has not closed its end."""
+        with self._mutex:
+            return any(_is_there(peer) for peer in self._peers.values() if peer.streaming)
 
     def wake_all(self) -> None:
         """Tell every subscriber that there is a new frame; never waits."""
@@ -347,9 +353,10 @@ class Hub:
         # The newest frame is the first that a strict subscriber gets.
         peer.passed = max(0, ring.next_seq - 2)
         peer.send(Welcome(self._key, os.getpid(), index, peer.passed), [receiver])
-        peer.send(ring.message, ring.export())
+        # Before the epoch, with which it begins to look: of a frame after that it has to be told.
         with self._wake_lock:
             self._list_wakes()
+        peer.send(ring.message, ring.export())
 
     def _refuse(self, peer: _Peer, reason: str, text: str) -> None:
         with contextlib.suppress(OSError):
@@ -370,6 +377,12 @@ class Hub:
 
     def _list_wakes(self) -> None:
         self._wakes = tuple(p.wake for p in self._peers.values() if p.wake is not None)
+
+
+def _is_there(peer: _Peer) -> bool:
+    poller = select.poll()
+    poller.register(peer.sock.fileno(), select.POLLRDHUP)
+    return not poller.poll(0)
 
 
 def _subscriber_status(peer: _Peer, ring: Ring) -> SubscriberStatus:

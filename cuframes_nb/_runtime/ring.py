@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 import warnings
 from typing import Final
@@ -10,10 +11,11 @@ from typing import Final
 from cuframes_nb._core.clock import now_ns
 from cuframes_nb._core.slots import SlotBook
 from cuframes_nb._memory.arena import Arena
-from cuframes_nb._os.fds import OwnedFd
+from cuframes_nb._os.fds import OwnedFd, close_all
 from cuframes_nb._os.locks import WriteLock, conflicting_lock
 from cuframes_nb._os.memfd import create_sealed, reopen_read_only
-from cuframes_nb._runtime.backend import Backend, CompletionWriter
+from cuframes_nb._runtime.backend import CompletionWriter
+from cuframes_nb._runtime.ring_memory import RingMemory
 from cuframes_nb._views.lasting import LastingPlanes
 from cuframes_nb._wire.control import (
     CONTROL_NBYTES,
@@ -22,6 +24,7 @@ from cuframes_nb._wire.control import (
     RingState,
 )
 from cuframes_nb._wire.messages import (
+    ArenaDescription,
     Epoch,
     Policy,
     RingDescription,
@@ -29,12 +32,8 @@ from cuframes_nb._wire.messages import (
 )
 from cuframes_nb.color import ColorSpec
 from cuframes_nb.errors import CuframesWarning
-from cuframes_nb.formats import FrameLayout
 
 __all__ = ["Ring"]
-
-SLOT_ALIGNMENT: Final = 4096
-"""Bytes: a page, so that slots share no page, cache line or GPU sector."""
 
 _SETTLE_SECONDS: Final = 5.0
 
@@ -46,12 +45,10 @@ class Ring:
 
     Parameters
     ----------
-    backend
-        Kind of memory.
-    layout, color, fps, policy
+    memory
+        Where the frames lie; it belongs to this object from now on, whatever happens.
+    color, fps, policy
         What the frames are.
-    slots
-        How many.
     epoch
         Number of this epoch.
     before
@@ -60,51 +57,50 @@ class Ring:
 
     def __init__(
         self,
-        backend: Backend,
+        memory: RingMemory,
         *,
-        layout: FrameLayout,
         color: ColorSpec,
         fps: float,
         policy: Policy,
-        slots: int,
         epoch: int,
         before: Ring | None = None,
     ) -> None:
-        self.backend = backend
+        backend, layout, slots = memory.backend, memory.layout, len(memory.places)
         self.layout = layout
         self.slots = slots
-        stride = -(-layout.nbytes // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
+        self.is_external = memory.is_external
+        self.addresses, self.spans = memory.addresses, memory.spans
         with contextlib.ExitStack() as undo:
+            undo.callback(memory.close)
             self._fd, self._mapping = create_sealed("control", CONTROL_NBYTES)
             undo.callback(self._fd.close)
             undo.callback(self._mapping.close)
             self.control = ControlWriter(self._mapping.view(), epoch)
             undo.callback(self.control.close)
-            self.arena: Arena = backend.create_arena(stride * slots)
-            undo.callback(self.arena.close)
             self._completion: CompletionWriter = backend.completion(self.control, self._mapping)
+            undo.callback(self._completion.close)
+            self.description = RingDescription(
+                layout,
+                color,
+                fps,
+                policy,
+                self._completion.method,
+                tuple(_described(arena, external=memory.is_external) for arena in memory.arenas),
+                memory.places,
+            )
+            self._planes = [
+                _planes(memory, place, self.description.arenas[place.arena].data_offset)
+                for place in memory.places
+            ]
             undo.pop_all()
+        self.memory = memory
         self._book = SlotBook(slots, before.next_seq if before else 1)
         if before:
             self.control.carry_over(before.control.published, before.control.dropped)
         self._locks = [WriteLock(slot * LOCK_STRIDE, LOCK_STRIDE) for slot in range(slots)]
-        self._planes = [
-            LastingPlanes(
-                backend.planes(self.arena, slot * stride, layout), self.arena, len(layout.planes)
-            )
-            for slot in range(slots)
-        ]
-        self.description = RingDescription(
-            layout,
-            color,
-            fps,
-            policy,
-            self._completion.method,
-            (self.arena.describe(),),
-            tuple(SlotPlace(0, slot * stride) for slot in range(slots)),
-        )
         self.message = Epoch(epoch, CONTROL_NBYTES, self.description)
         self._closed = False
+        self.gone = False  #: whether nothing is left but numbers
 
     @property
     def epoch(self) -> int:
@@ -142,6 +138,49 @@ class Ring:
                 control.withdraw(slot)
                 return slot
         return None
+
+    def try_take(self, slot: int, passed: int | None) -> bool:
+        """Take one slot for writing, the newest too, if nobody is at work on it; never wait.
+
+        Parameters
+        ----------
+        slot
+            Which one; not one that is being written.
+        passed
+            As `try_acquire`.
+        """
+        if not self._is_done(slot, passed) or not self._locks[slot].try_acquire(self._fd.fileno()):
+            return False
+        self._book.begin(slot)
+        self.control.withdraw(slot)
+        return True
+
+    def is_idle(self, slot: int, passed: int | None) -> bool:
+        """Whether `reclaim` would succeed, as far as can be seen."""
+        if self._book.is_taken(slot):
+            return True
+        start = slot * LOCK_STRIDE
+        locked = conflicting_lock(self._fd.fileno(), start, LOCK_STRIDE) is not None
+        return self._is_done(slot, passed) and not locked
+
+    def reclaim(self, slot: int, passed: int | None) -> bool:
+        """Take a slot for good, unless somebody is at work on it; True if it was taken before."""
+        return self._book.is_taken(slot) or self.try_take(slot, passed)
+
+    def is_taken(self, slot: int) -> bool:
+        """Whether the slot is acquired, and not published or discarded yet."""
+        return self._book.is_taken(slot)
+
+    def is_unfinished(self, slot: int) -> bool:
+        """Whether the GPU is still to complete the slot's last frame."""
+        return self.control.completed(slot) != self._book.expected(slot)
+
+    def is_ahead(self, slot: int, passed: int | None) -> bool:
+        """Whether the slot has a frame that somebody has yet to take who takes each in order."""
+        return passed is not None and self._book.seq(slot) > passed
+
+    def _is_done(self, slot: int, passed: int | None) -> bool:
+        return not self.is_ahead(slot, passed) and not self.is_unfinished(slot)
 
     def publish(self, slot: int, pts_ns: int | None, stream: object | None) -> int:
         """Give the slot to the subscribers, complete once the work on `stream` is.
@@ -192,11 +231,13 @@ class Ring:
     def export(self) -> list[OwnedFd]:
         """Return the descriptors of an `Epoch` message; the caller closes them once sent."""
         with contextlib.ExitStack() as undo:
-            control = reopen_read_only(self._fd)
-            undo.callback(control.close)
-            pixels = self.arena.export()
+            fds = [reopen_read_only(self._fd)]
+            undo.callback(close_all, fds)
+            for arena, told in zip(self.memory.arenas, self.description.arenas, strict=True):
+                if told.has_fd:
+                    fds.append(arena.export())
             undo.pop_all()
-        return [control, pixels]
+        return fds
 
     def leases_of(self, index: int) -> int:
         """Return how many slots the subscriber with that index holds."""
@@ -218,29 +259,47 @@ class Ring:
         """End this epoch, once.
 
         The pixels stay where they are for the subscribers that map them, and for the arrays that
-        the user of this process still has.
+        the user of this process still has. What the user made is kept until `let_go`.
         """
         if self._closed:
             return
         self._closed = True
         self.control.set_state(state)
-        self.arena.close()
-        self._fd.close()
-        if not self._settle():
+        self.memory.close()
+        if not self.is_external:  # by whose locks it is seen whether somebody still reads
+            self._fd.close()
+        settled = self._settle()
+        if not settled:
             warnings.warn(
                 f"the GPU did not finish writing within {_SETTLE_SECONDS:g} s of closing: the "
                 f"ring's memory is kept rather than pulled from under it",
                 CuframesWarning,
                 stacklevel=2,
             )
-            _kept.append(self)
+        if self.is_external:
             return
+        if settled:
+            self.let_go()
+        else:
+            _kept.append(self)
+
+    def let_go(self) -> object:
+        """Give back all that a closed ring still has.
+
+        Returns
+        -------
+        object
+            The pixels, unmapped with it or with the last array that the user has.
+        """
+        self.gone = True
+        self._fd.close()
         self._completion.close()
         self.control.close()
         self._mapping.close()
-        # The pixels are unmapped now, or with the last array that the user has.
-        self._planes.clear()
-        del self.arena
+        pixels = (self.memory, self._planes)
+        self._planes = []
+        del self.memory
+        return pixels
 
     def _settle(self) -> bool:
         """Wait until the GPU has left every slot; False if it does not."""
@@ -252,6 +311,16 @@ class Ring:
                 return False
             time.sleep(0.001)
         return True
+
+
+def _described(arena: Arena, *, external: bool) -> ArenaDescription:
+    return dataclasses.replace(arena.describe(), external=external)
+
+
+def _planes(memory: RingMemory, place: SlotPlace, data_offset: int) -> LastingPlanes:
+    arena, layout = memory.arenas[place.arena], memory.layout
+    source = memory.backend.planes(arena, data_offset + place.offset, layout)
+    return LastingPlanes(source, arena, len(layout.planes))
 
 
 _kept: list[Ring] = []

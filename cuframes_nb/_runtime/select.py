@@ -6,12 +6,12 @@ import os
 from typing import Final
 
 from cuframes_nb._cuda.devices import ENVIRONMENT as DEVICE_ENVIRONMENT
-from cuframes_nb._runtime.backend import Backend
+from cuframes_nb._runtime.backend import Backend, unmappable
 from cuframes_nb._runtime.host_backend import HostBackend
 from cuframes_nb._wire.messages import ArenaDescription, MemoryKind
-from cuframes_nb.errors import CuframesError, InvalidArgumentError, UnsupportedError
+from cuframes_nb.errors import CuframesError, InvalidArgumentError
 
-__all__ = ["MEMORY_CHOICES", "publisher_backend", "subscriber_backend"]
+__all__ = ["MEMORY_CHOICES", "buffers_backend", "publisher_backend", "subscriber_backend"]
 
 MEMORY_CHOICES: Final = ("auto", "cuda", "host")
 
@@ -29,10 +29,7 @@ def publisher_backend(memory: str, device: str | int | None) -> Backend:
     DeviceError, UnsupportedError
         If ``"cuda"`` was asked for and cannot be had.
     """
-    if memory not in MEMORY_CHOICES:
-        raise InvalidArgumentError(
-            f"memory {memory!r} is not known; use one of {', '.join(MEMORY_CHOICES)}"
-        )
+    _check_choice(memory)
     if memory == "host":
         if device is not None:
             raise InvalidArgumentError(
@@ -50,6 +47,52 @@ def publisher_backend(memory: str, device: str | int | None) -> Backend:
         return HostBackend(f"no GPU memory: {error}")
 
 
+def buffers_backend(memory: str, device: str | int | None, ordinal: int | None) -> Backend:
+    """Return the backend for buffers that the user made: where they are decides.
+
+    Parameters
+    ----------
+    memory, device
+        What the user asked for; ``"auto"`` and None fit everything.
+    ordinal
+        The GPU that they are on, None for host memory.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If they are elsewhere than the user asked for.
+    DeviceError, UnsupportedError
+        If there is no such device, or CuPy is missing.
+    """
+    _check_choice(memory)
+    if ordinal is None:
+        if memory == "cuda" or device is not None:
+            raise InvalidArgumentError(
+                f"memory={memory!r} and device={device!r} were asked for, and the buffers are in "
+                f"host memory"
+            )
+        return HostBackend("in host memory")
+    from cuframes_nb._cuda import devices
+    from cuframes_nb._runtime.cuda_backend import CudaBackend
+
+    if memory == "host":
+        raise InvalidArgumentError(
+            f"memory='host' was asked for, and the buffers are on GPU {ordinal}"
+        )
+    if device is not None and devices.select(device)[0].ordinal != ordinal:
+        raise InvalidArgumentError(
+            f"device={device!r} was asked for, and the buffers are on GPU {ordinal}"
+        )
+    return CudaBackend.for_buffers(ordinal)
+
+
+def _check_choice(memory: str) -> None:
+    if memory not in MEMORY_CHOICES:
+        raise InvalidArgumentError(
+            f"memory {memory!r} is not known; use one of {', '.join(MEMORY_CHOICES)}"
+        )
+
+
 def subscriber_backend(description: ArenaDescription, device: str | int | None) -> Backend:
     """Return the backend that maps an arena of another process.
 
@@ -62,18 +105,21 @@ def subscriber_backend(description: ArenaDescription, device: str | int | None) 
     UnsupportedError
         If this version cannot map that kind.
     """
-    if description.kind is MemoryKind.HOST:
-        if device is not None:
-            raise InvalidArgumentError(
-                f"the frames are in host memory, which has no device, but device={device!r} was "
-                f"given: subscribe without device= and copy to the GPU what it needs"
-            )
-        return HostBackend("the publisher's choice")
-    if description.kind is MemoryKind.CUDA_VMM:
-        from cuframes_nb._runtime.cuda_backend import CudaBackend
+    match description.kind:
+        case MemoryKind.HOST:
+            if device is not None:
+                raise InvalidArgumentError(
+                    f"the frames are in host memory, which has no device, but device={device!r} "
+                    f"was given: subscribe without device= and copy to the GPU what it needs"
+                )
+            return HostBackend("the publisher's choice")
+        case MemoryKind.CUDA_VMM | MemoryKind.CUDA_IPC:
+            from cuframes_nb._runtime.cuda_backend import CudaBackend
 
-        return CudaBackend.for_subscriber(description.device_uuid, device)
-    raise UnsupportedError(
-        f"memory of kind {description.kind.label} cannot be mapped by this version of cuframes_nb; "
-        f"publish with memory='cuda' or memory='host'"
-    )
+            return CudaBackend.for_subscriber(description.device_uuid, device)
+        case MemoryKind.VULKAN:
+            from cuframes_nb._runtime import vulkan_backend
+
+            return vulkan_backend.for_subscriber(description, device)
+        case kind:
+            raise unmappable(kind)

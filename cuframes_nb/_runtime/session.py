@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import time
+import weakref
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -78,6 +79,7 @@ class Session:
         self.welcome = welcome
         self.epoch: AttachedEpoch
         self._upcoming: AttachedEpoch | None = None
+        self._epochs: weakref.WeakSet[AttachedEpoch] = weakref.WeakSet()
         self._farewell: str | None = None
         self._deaf = False
         self._poller = select.poll()
@@ -141,9 +143,13 @@ class Session:
             except BlockingIOError:
                 return
             if packet is None:
+                publisher = (
+                    f"the publisher of stream {self.welcome.key!r} (process {self.welcome.pid})"
+                )
+                for epoch in self._epochs:
+                    epoch.revoke(publisher)
                 raise PublisherGoneError(
-                    f"the publisher of stream {self.welcome.key!r} (process {self.welcome.pid}) "
-                    f"ended without a word: it was killed or crashed; start it again"
+                    f"{publisher} ended without a word: it was killed or crashed; start it again"
                 )
             self._handle(*_parse(packet, self._link))
 
@@ -239,13 +245,15 @@ class Session:
                 close_all(fds)
 
     def _attach(self, message: Epoch, fds: tuple[OwnedFd, ...]) -> AttachedEpoch:
-        return AttachedEpoch(
+        epoch = AttachedEpoch(
             message,
             fds,
             self.welcome.index,
             self._options.backend_for,
             writable=self._options.writable,
         )
+        self._epochs.add(epoch)
+        return epoch
 
 
 class FarewellError(PublisherGoneError):

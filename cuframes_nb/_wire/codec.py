@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from cuframes_nb import color as colors
@@ -30,6 +30,7 @@ from cuframes_nb._wire.messages import (
     Tiling,
     Welcome,
 )
+from cuframes_nb._wire.vulkan import check as check_vulkan
 from cuframes_nb.color import ColorSpec
 from cuframes_nb.errors import (
     InvalidArgumentError,
@@ -58,6 +59,8 @@ _MAX_KEY: Final = 64
 _MAX_TEXT: Final = 4096
 _MAX_HANDLE: Final = 512
 _HAS_FD: Final = 1
+_EXTERNAL: Final = 2
+_CONTINUES: Final = 4
 
 _COLOR: Final = struct.Struct("<BBBBB")
 _RING: Final = struct.Struct("<IIIdBB")
@@ -312,6 +315,7 @@ def _get_ring(reader: _Reader) -> RingDescription:
     layout = _layout(_format(code), width, height, planes)
     arenas = tuple(_get_arena(reader) for _ in range(reader.count(MAX_ARENAS, "arenas")))
     slots = tuple(SlotPlace(*reader.unpack(_SLOT)) for _ in range(reader.count(MAX_SLOTS, "slots")))
+    _check_continued(arenas)
     ring = RingDescription(
         layout, color, fps, _member(Policy, policy), _member(Completion, completion), arenas, slots
     )
@@ -320,7 +324,7 @@ def _get_ring(reader: _Reader) -> RingDescription:
 
 
 def _put_arena(writer: _Writer, arena: ArenaDescription) -> None:
-    flags = _HAS_FD if arena.has_fd else 0
+    flags = _HAS_FD * arena.has_fd | _EXTERNAL * arena.external | _CONTINUES * arena.continues
     writer.pack(
         _ARENA, arena.kind, flags, arena.nbytes, arena.device_uuid, arena.tiling, arena.data_offset
     )
@@ -329,11 +333,12 @@ def _put_arena(writer: _Writer, arena: ArenaDescription) -> None:
 
 def _get_arena(reader: _Reader) -> ArenaDescription:
     kind, flags, nbytes, uuid, tiling, data_offset = reader.unpack(_ARENA)
-    if flags & ~_HAS_FD:
+    if flags & ~(_HAS_FD | _EXTERNAL | _CONTINUES):
         raise RemoteProtocolError(f"arena flags {flags:#x} are not known")
     arena = ArenaDescription(
         _member(MemoryKind, kind), nbytes, bool(flags & _HAS_FD), uuid, _member(Tiling, tiling),
-        data_offset, reader.blob(_MAX_HANDLE, "handle"),
+        data_offset, reader.blob(_MAX_HANDLE, "handle"), bool(flags & _EXTERNAL),
+        bool(flags & _CONTINUES),
     )  # fmt: skip
     if not arena.nbytes:
         raise RemoteProtocolError("an arena of 0 bytes cannot be")
@@ -382,6 +387,24 @@ def _layout(
         raise RemoteProtocolError(f"the frame's layout cannot be: {error}") from None
 
 
+def _check_continued(arenas: Sequence[ArenaDescription]) -> None:
+    """Check that whatever continues an arena can lie behind it."""
+    before: ArenaDescription | None = None
+    for number, arena in enumerate(arenas):
+        if arena.continues and (
+            before is None
+            or arena.kind is not MemoryKind.CUDA_VMM
+            or before.kind is not MemoryKind.CUDA_VMM
+            or arena.device_uuid != before.device_uuid
+            or arena.data_offset
+        ):
+            raise RemoteProtocolError(
+                f"arena {number} says that it continues the one before; only memory of kind "
+                f"{MemoryKind.CUDA_VMM.label} on one GPU can, without an offset of its own"
+            )
+        before = arena
+
+
 def _check_extents(ring: RingDescription) -> None:
     """Check that every slot lies within its arena, and where its components can be addressed."""
     if not ring.arenas or not ring.slots:
@@ -394,12 +417,19 @@ def _check_extents(ring: RingDescription) -> None:
                 f"slot {number} lies in arena {slot.arena} of {len(ring.arenas)}"
             )
         arena = ring.arenas[slot.arena]
+        if arena.continues:
+            raise RemoteProtocolError(
+                f"slot {number} begins in arena {slot.arena}, which continues another"
+            )
+        if arena.kind is MemoryKind.VULKAN:
+            check_vulkan(arena, ring.layout)
         if arena.tiling is not Tiling.LINEAR:
             continue
         start = arena.data_offset + slot.offset
-        if start + need > arena.nbytes:
+        nbytes = sum(ring.arenas[part].nbytes for part in ring.run(slot.arena))
+        if start + need > nbytes:
             raise RemoteProtocolError(
-                f"slot {number} ends at byte {start + need} of an arena of {arena.nbytes} bytes"
+                f"slot {number} ends at byte {start + need} of an arena of {nbytes} bytes"
             )
         if start % itemsize:
             raise RemoteProtocolError(

@@ -106,6 +106,12 @@ class ArenaDescription:
         Bytes from the start of the allocation to what slot offsets count from.
     handle
         Kind-specific bytes, e.g. a legacy IPC handle; at most 512.
+    external
+        Whether the memory was made by somebody else than the stream, e.g. a decoder: other things
+        may lie in it.
+    continues
+        Whether it lies right behind the arena before, as one range of addresses: a slot of that
+        one may reach into it, and none begins in it.
     """
 
     kind: MemoryKind
@@ -115,6 +121,8 @@ class ArenaDescription:
     tiling: Tiling = Tiling.LINEAR
     data_offset: int = 0
     handle: bytes = b""
+    external: bool = False
+    continues: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,6 +144,13 @@ class RingDescription:
     completion: Completion
     arenas: tuple[ArenaDescription, ...]
     slots: tuple[SlotPlace, ...]
+
+    def run(self, arena: int) -> range:
+        """Return the numbers of `arena` and of those that continue it."""
+        end = arena + 1
+        while end < len(self.arenas) and self.arenas[end].continues:
+            end += 1
+        return range(arena, end)
 
 
 class Message:

@@ -588,6 +588,7 @@ def test_a_gpu_that_cannot_share_is_told_and_auto_takes_the_host(monkeypatch):
 
 def test_a_descriptor_that_is_no_gpu_memory_is_refused():
     from cuframes_nb._cuda import devices
+    from cuframes_nb._memory.arena import Part
     from cuframes_nb._memory.vmm import VmmArena
     from cuframes_nb._os.fds import OwnedFd
     from cuframes_nb._wire.messages import ArenaDescription, MemoryKind
@@ -595,11 +596,12 @@ def test_a_descriptor_that_is_no_gpu_memory_is_refused():
     gpu = devices.gpu(0)
     description = ArenaDescription(MemoryKind.CUDA_VMM, 2 << 20, device_uuid=gpu.uuid)
     with pytest.raises(cf.RemoteProtocolError, match="not memory of GPU"):
-        VmmArena.attach(description, OwnedFd(os.memfd_create("no")), gpu)
+        VmmArena.attach([Part(description, OwnedFd(os.memfd_create("no")))], gpu)
 
 
 def test_a_size_that_the_peer_invented_is_refused():
     from cuframes_nb._cuda import devices
+    from cuframes_nb._memory.arena import Part
     from cuframes_nb._memory.vmm import VmmArena
     from cuframes_nb._wire.messages import ArenaDescription, MemoryKind
 
@@ -608,7 +610,7 @@ def test_a_size_that_the_peer_invented_is_refused():
     for nbytes in (arena.nbytes * 100, arena.nbytes + 1, 0):
         lie = ArenaDescription(MemoryKind.CUDA_VMM, nbytes, device_uuid=gpu.uuid)
         with pytest.raises(cf.RemoteProtocolError):
-            VmmArena.attach(lie, arena.export(), gpu)
+            VmmArena.attach([Part(lie, arena.export())], gpu)
     arena.close()
 
 

@@ -3,6 +3,7 @@
 import cupy as cp
 
 from cuframes_nb._cuda import devices
+from cuframes_nb._memory.arena import Part
 from cuframes_nb._memory.vmm import VmmArena
 from cuframes_nb.testing import ArenaConformance
 
@@ -12,7 +13,7 @@ class TestVmmArena(ArenaConformance):
         return VmmArena.create(nbytes, devices.gpu(0))
 
     def attach(self, description, fd):
-        return VmmArena.attach(description, fd, devices.gpu(0))
+        return VmmArena.attach([Part(description, fd)], devices.gpu(0))
 
     def view(self, arena):
         memory = cp.cuda.UnownedMemory(arena.address, arena.nbytes, arena, 0)

@@ -340,11 +340,11 @@ def test_a_publisher_that_lies_is_refused(script):
     assert isinstance(caught.value, cf.VersionMismatchError) == (script is other_version)
 
 
-def test_what_this_version_cannot_map_is_refused():
+def test_memory_without_its_descriptor_is_refused():
     # lifetime.md, 7
     with (
         fake_publisher(arena_without_descriptor),
-        pytest.raises(cf.UnsupportedError, match="without a descriptor"),
+        pytest.raises(cf.RemoteProtocolError, match="without a descriptor"),
     ):
         cf.subscribe("cam")
 

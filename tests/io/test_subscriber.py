@@ -1,5 +1,6 @@
 """The reading end: next, latest, iteration, waiting, one thread at a time."""
 
+import asyncio
 import socket
 import threading
 import time
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 import cuframes_nb as cf
+from cuframes_nb._runtime import hub
+from cuframes_nb._wire.messages import Epoch
 from tests.helpers.frames import check, fill, publish, publisher, until
 
 # --- Attaching ------------------------------------------------------------------------------------
@@ -120,6 +123,22 @@ def test_next_is_woken():
         timer.start()
         assert sub.next().seq == 1
         timer.join()
+
+
+def test_a_frame_of_the_moment_in_which_it_was_taken_in_wakes_it(monkeypatch):
+    send = hub._Peer.send
+
+    def send_and_publish(peer, message, fds=None):
+        send(peer, message, fds)
+        if isinstance(message, Epoch):
+            time.sleep(0.3)  # until it has looked for a frame, and waits
+            publish(pub)
+
+    with publisher() as pub:
+        monkeypatch.setattr(hub._Peer, "send", send_and_publish)
+        with cf.subscribe("cam") as sub:
+            # A task looks again only when it is woken, and not when the time is over.
+            check(asyncio.run(asyncio.wait_for(anext(aiter(sub)), 10)))
 
 
 def test_latest_does_not_wait_and_gives_a_frame_again():

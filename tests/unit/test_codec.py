@@ -33,6 +33,7 @@ from cuframes_nb._wire.messages import (
     Tiling,
     Welcome,
 )
+from cuframes_nb._wire.vulkan import DISJOINT, FORMATS, ImageDescription, VulkanMemory, pack
 from cuframes_nb.color import (
     MATRIX_CODES,
     PRIMARIES_CODES,
@@ -68,21 +69,41 @@ def layouts(draw):
     return FrameLayout.make(fmt, width, height, pitch=pitches, offsets=offsets)
 
 
+def vulkan_handle(arena, layout):
+    """Return what describes such memory, as it has to be."""
+    sizes = [plane.rows * plane.row_bytes for plane in layout.planes]
+    disjoint = DISJOINT if len(sizes) > 1 else 0
+    image = ImageDescription(
+        FORMATS[layout.format][0], layout.width, layout.height, disjoint, 1, (0, *sizes[:-1])
+    )
+    host = not any(arena.device_uuid)
+    begin = arena.data_offset if host else 0
+    tiled = image if arena.tiling is Tiling.OPTIMAL else None
+    memory = VulkanMemory(
+        arena.nbytes - begin, 3, bytes(range(16)), bytes(16), disjoint == 0, host, begin, tiled
+    )
+    return pack(memory)
+
+
 @st.composite
-def arenas(draw, least, step):
+def arenas(draw, least, step, layout):
     """Draw an arena with at least `least` bytes behind its data offset, a multiple of `step`."""
     kind = draw(st.sampled_from(MemoryKind))
     tilings = Tiling if kind is MemoryKind.VULKAN else [Tiling.LINEAR]
     data_offset = draw(st.integers(0, 2**20 // step)) * step
-    return ArenaDescription(
+    arena = ArenaDescription(
         kind,
         data_offset + least + draw(st.integers(0, 10) | st.integers(0, 2**40)),
         draw(st.booleans()),
-        draw(st.binary(min_size=16, max_size=16)),
+        draw(st.binary(min_size=16, max_size=16) | st.just(bytes(16))),
         draw(st.sampled_from(tilings)),
         data_offset,
         draw(st.binary(max_size=64) | st.binary(min_size=512, max_size=512)),
+        draw(st.booleans()),
     )
+    if kind is not MemoryKind.VULKAN:
+        return arena
+    return dataclasses.replace(arena, handle=vulkan_handle(arena, layout))
 
 
 @st.composite
@@ -101,7 +122,7 @@ def rings(draw):
         draw(st.floats(0, 1e6, exclude_max=True)),
         draw(st.sampled_from(Policy)),
         draw(st.sampled_from(Completion)),
-        tuple(draw(arenas(nbytes, step)) for nbytes in least),
+        tuple(draw(arenas(nbytes, step, layout)) for nbytes in least),
         slots,
     )
 
@@ -400,9 +421,11 @@ def test_what_adds_up_to_an_even_byte_is_accepted():
 
 
 def test_only_vulkan_memory_may_be_tiled():
-    # Its extents are the driver's business, so they are not checked; those of mapped bytes are.
-    tiled = {"tiling": Tiling.OPTIMAL, "nbytes": 1}
-    decode(*epoch_with(arenas=arena_with(kind=MemoryKind.VULKAN, **tiled)))
+    # The order of its pixels is the driver's business: that they have room is all that is checked.
+    tiled = {"tiling": Tiling.OPTIMAL, "nbytes": 2**20}
+    vulkan = arena_with(kind=MemoryKind.VULKAN, device_uuid=bytes(range(16)), **tiled)[0]
+    vulkan = dataclasses.replace(vulkan, handle=vulkan_handle(vulkan, RING.layout))
+    decode(*epoch_with(arenas=(vulkan, RING.arenas[1])))
     for kind in set(MemoryKind) - {MemoryKind.VULKAN}:
         with pytest.raises(RemoteProtocolError, match="cannot be tiled"):
             decode(*epoch_with(arenas=arena_with(kind=kind, **tiled)))
@@ -484,12 +507,57 @@ def test_what_no_frame_can_be_is_refused(changes, words):
         decode(packet_of(Epoch.code, ring_body(**changes), fds=2), 2)
 
 
+def joined(*arenas, offset=0, arena=0):
+    """Return an Epoch of one frame of 64x32 NV12, which takes 3072 bytes, in joined arenas."""
+    return Epoch(
+        1,
+        8192,
+        RingDescription(
+            FrameLayout.make("nv12", 64, 32, pitch=64), ColorSpec(), 0.0, Policy.DROP_OLDEST,
+            Completion.GPU, arenas, (SlotPlace(arena, offset),),
+        ),
+    )  # fmt: skip
+
+
+def vmm(nbytes, *, continues=False, **changes):
+    return ArenaDescription(MemoryKind.CUDA_VMM, nbytes, continues=continues, **changes)
+
+
+def test_a_frame_may_reach_into_arenas_that_continue_its_own():
+    run = (vmm(2048), vmm(1000, continues=True), vmm(1000, continues=True), vmm(4096))
+    for offset in (0, 500, 976):
+        message = joined(*run, offset=offset)
+        assert decode(encode(message), 5) == message
+        assert message.ring.run(0) == range(3)
+    assert message.ring.run(3) == range(3, 4)
+    for offset in (977, 4048):
+        with pytest.raises(RemoteProtocolError, match="an arena of 4048 bytes"):
+            decode(encode(joined(*run, offset=offset)), 5)
+    with pytest.raises(RemoteProtocolError, match="slot 0 begins in arena 1, which continues"):
+        decode(encode(joined(*run, arena=1)), 5)
+
+
+@pytest.mark.parametrize(
+    "arenas",
+    [
+        (vmm(8192, continues=True),),
+        (ArenaDescription(MemoryKind.HOST, 8192), vmm(8192, continues=True)),
+        (vmm(8192), ArenaDescription(MemoryKind.HOST, 8192, continues=True)),
+        (vmm(8192), vmm(8192, continues=True, device_uuid=b"u" * 16)),
+        (vmm(8192), vmm(8192, continues=True, data_offset=64)),
+    ],
+)
+def test_what_cannot_continue_an_arena_is_refused(arenas):
+    with pytest.raises(RemoteProtocolError, match="says that it continues the one before"):
+        decode(encode(joined(*arenas)), 1 + len(arenas))
+
+
 def test_unknown_arena_flags_are_refused():
     body = bytearray(ring_body())
     at = len(body) - 12 - 42 + 2  # the arena and, behind it, the slots
     assert body[at : at + 2] == b"\x01\x00"
-    body[at] = 3
-    with pytest.raises(RemoteProtocolError, match="arena flags 0x3"):
+    body[at] = 9
+    with pytest.raises(RemoteProtocolError, match="arena flags 0x9"):
         decode(packet_of(Epoch.code, bytes(body), fds=2), 2)
 
 

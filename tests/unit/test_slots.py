@@ -79,6 +79,25 @@ def test_frames_that_were_not_passed_are_not_offered(passed, offered):
     assert list(book.candidates(passed)) == offered
 
 
+def test_the_newest_slot_can_be_taken_by_name():
+    book = SlotBook(3)
+    for slot in (0, 1):
+        book.begin(slot)
+        book.publish(slot)
+    assert list(book.candidates()) == [2, 0]
+    assert not book.is_taken(1)
+    book.begin(1)
+    assert book.is_taken(1)
+    assert book.writing == [1]
+    assert list(book.candidates()) == [2, 0]
+    book.discard(1)
+    assert not book.is_taken(1)
+    assert list(book.candidates()) == [1, 2, 0]
+    book.begin(1)
+    assert book.publish(1) == 3
+    assert list(book.candidates()) == [2, 0]
+
+
 class Books(RuleBasedStateMachine):
     """Any order of taking, publishing and giving back, with several slots in hand."""
 

@@ -1,0 +1,543 @@
+"""Frames in GPU memory that the publisher's user made."""
+
+import contextlib
+import gc
+import os
+import subprocess
+import weakref
+
+import cupy as cp
+import numpy as np
+import pytest
+
+import cuframes_nb as cf
+from cuframes_nb._cuda import devices
+from cuframes_nb._cuda.driver import call, driver
+from cuframes_nb._cuda.vmm import Allocation, map_joined
+from cuframes_nb._memory.ipc import IpcArena
+from cuframes_nb._runtime.loans import LOANS
+from cuframes_nb._wire.messages import ArenaDescription, MemoryKind
+from tests.helpers import gpu as pixels
+from tests.helpers import programs
+from tests.helpers.children import child
+from tests.helpers.frames import until
+from tests.helpers.gpu import Latch
+
+WIDTH, HEIGHT = 640, 360
+ROWS = HEIGHT * 3 // 2
+ARGS = {"width": WIDTH, "height": HEIGHT, "ownership": "external"}
+
+pytestmark = pytest.mark.foreign_fds("CUDA IPC and torch keep descriptors of their own")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    yield
+    gc.collect()
+    until(lambda: not LOANS._ending, seconds=10)
+    assert LOANS._live == ()
+
+
+class Raw:
+    """Memory of the driver's, as an object of no library."""
+
+    def __init__(self, address, shape, strides, keep, typestr="|u1"):
+        self.keep = keep
+        self.__cuda_array_interface__ = {
+            "version": 3, "typestr": typestr, "shape": shape, "strides": strides,
+            "data": (address, False),
+        }  # fmt: skip
+
+
+class Allocated:
+    """A piece of ``cuMemAlloc``."""
+
+    def __init__(self, nbytes):
+        with devices.activated(0):
+            self.address = int(call("cuMemAlloc", nbytes))
+
+    def __del__(self):
+        with devices.activated(0):
+            call("cuMemFree", self.address)
+
+
+def raw(count, pitch=WIDTH, start=0):
+    """Return frames in one allocation of the driver's, `start` bytes into it."""
+    memory = Allocated(start + count * pitch * ROWS)
+    return [
+        Raw(memory.address + start + n * pitch * ROWS, (ROWS, WIDTH), (pitch, 1), memory)
+        for n in range(count)
+    ]
+
+
+def virtual(count, sizes=(2 << 20,), start=0, apart=WIDTH * ROWS):
+    """Return frames in virtual memory of several mappings, one behind the other."""
+    made = [Allocation.create(size, 0) for size in sizes]
+    mapped = map_joined(made, writable=True)
+    for allocation in made:
+        allocation.close()
+    return [
+        Raw(mapped.address + start + n * apart, (ROWS, WIDTH), (WIDTH, 1), mapped)
+        for n in range(count)
+    ]
+
+
+def torch_tensors(count):
+    torch = pytest.importorskip("torch")
+    return [torch.zeros(ROWS, WIDTH, dtype=torch.uint8, device="cuda") for _ in range(count)]
+
+
+MAKERS = {
+    "cuMemAlloc": (raw, "cuda-ipc"),
+    "CuPy": (lambda n: [cp.zeros((ROWS, WIDTH), cp.uint8) for _ in range(n)], "cuda-ipc"),
+    "torch": (torch_tensors, "cuda-ipc"),
+    "virtual": (lambda n: virtual(n, (2 << 20,)), "cuda-vmm"),
+}
+
+
+def array(buffer):
+    return cp.asarray(buffer)
+
+
+def publish(pub, number=None):
+    """Publish a frame full of its own number; return it."""
+    taken = pub.wait_free(number, timeout=20)
+    array(pub.buffers[taken]).fill((pub.stats.published + 1) & 0xFF)
+    return pub.publish_buffer(taken)
+
+
+def look(link, key="cam1", count=1):
+    """Say what frames hold, and then what the last array holds whenever asked."""
+    with cf.subscribe(key, timeout=30) as sub:
+        for _ in range(count):
+            frame = sub.next(30)
+            info = sub.info
+            link.say(
+                "sees", seq=frame.seq, wrong=pixels.wrong_pixels(frame), ownership=info.ownership,
+                sharing=info.sharing, memory=info.memory,
+            )  # fmt: skip
+            link.hear("go on")
+        y = frame.y
+        frame.release()
+        del frame
+        with contextlib.suppress(EOFError):
+            while True:
+                link.hear("look")
+                link.say("sees", low=int(y.min()), high=int(y.max()))
+        del y
+
+
+@pytest.mark.parametrize("kind", ["cuMemAlloc", "torch", "virtual"])
+def test_each_kind_of_memory_reaches_another_process_uncopied(kind):
+    # lifetime.md, 4
+    make, shared = MAKERS[kind]
+    buffers = make(4)
+    with cf.Publisher("cam1", **ARGS, buffers=buffers) as pub:
+        assert pub.info.memory == shared
+        assert pub.info.completion == "gpu"
+        with child(look, count=3, seconds=60) as reader:
+            until(lambda: pub.stats.subscribers == 1, seconds=60)
+            for seq in range(1, 4):
+                assert publish(pub) == seq
+                seen = reader.expect("sees")
+                assert (seen["seq"], seen["wrong"], seen["ownership"]) == (seq, 0, "external")
+                assert seen["memory"] == shared
+                assert seen["sharing"] == (
+                    "legacy handle" if shared == "cuda-ipc" else "descriptor"
+                )
+                reader.send("go on")
+            until(lambda: pub.stats.slots_leased == 1, seconds=20)
+            with pytest.raises(cf.FrameTimeout):
+                pub.wait_free(pub._ring._book._newest, timeout=0.05)
+            # What the owner writes shows over there: there is no copy between. (A publisher must
+            # not do this; here it proves the point.)
+            array(buffers[pub._ring._book._newest]).fill(211)
+            cp.cuda.runtime.deviceSynchronize()
+            reader.send("look")
+            assert reader.expect("sees") == {"low": 211, "high": 211}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_subscriber_in_the_same_process(kind):
+    buffers = MAKERS[kind][0](4)
+    with cf.Publisher("cam1", **ARGS, buffers=buffers) as pub, cf.subscribe("cam1") as sub:
+        for _ in range(9):
+            seq = publish(pub)
+            with sub.next(10) as frame:
+                assert frame.seq == seq
+                assert pixels.wrong_pixels(frame) == 0
+
+
+def expandable(link):
+    """Publish tensors of torch whose memory is mapped in pieces of 20 MiB."""
+    import torch
+
+    # Ten frames of 3 MB: some reach from one piece into the next.
+    tensors = [torch.zeros(1620, 1920, dtype=torch.uint8, device="cuda") for _ in range(10)]
+    with cf.Publisher(
+        "cam1", width=1920, height=1080, ownership="external", buffers=tensors
+    ) as pub:
+        link.say("ready", kinds=[arena.kind.label for arena in pub._ring.description.arenas])
+        until(lambda: pub.stats.subscribers == 1, seconds=60)
+        for number, tensor in enumerate(tensors):
+            pub.wait_free(tensor)
+            tensor.fill_(pub.stats.published + 1)
+            pub.publish_buffer(tensor, stream=torch.cuda.current_stream())
+            link.say("published", number=number)
+            link.hear("go on")
+        link.wait()
+
+
+def test_torch_with_expandable_segments_is_shared_by_descriptors():
+    pytest.importorskip("torch")
+    conf = "expandable_segments:True"
+    env = {"PYTORCH_CUDA_ALLOC_CONF": conf, "PYTORCH_ALLOC_CONF": conf}
+    with child(expandable, env=env, seconds=90) as publisher:
+        kinds = publisher.expect("ready")["kinds"]
+        assert len(kinds) > 1
+        assert set(kinds) == {"cuda-vmm"}
+        with cf.subscribe("cam1") as sub:
+            info = sub.info
+            assert (info.ownership, info.sharing) == ("external", "descriptor")
+            for number in range(10):
+                assert publisher.expect("published") == {"number": number}
+                with sub.next(20) as frame:
+                    assert frame.seq == number + 1
+                    assert pixels.wrong_pixels(frame) == 0
+                publisher.send("go on")
+
+
+def test_a_frame_may_lie_across_mappings():
+    # Three frames of 345,600 bytes, the second across the border of two mappings.
+    buffers = virtual(3, sizes=(2 << 20, 4 << 20), start=(2 << 20) - 400_000)
+    with cf.Publisher("cam1", **ARGS, buffers=buffers) as pub, cf.subscribe("cam1") as sub:
+        first, second = pub._ring.description.arenas
+        assert (first.continues, second.continues) == (False, True)
+        assert [place.arena for place in pub._ring.description.slots] == [0, 0, 0]
+        for _ in range(6):
+            publish(pub)
+            with sub.next(10) as frame:
+                assert pixels.wrong_pixels(frame) == 0
+
+
+def test_offset_and_pitch():
+    buffers = raw(4, pitch=1024, start=12_345 * 4)
+    with cf.Publisher("cam1", **ARGS, buffers=buffers) as pub, cf.subscribe("cam1") as sub:
+        assert [plane.pitch for plane in pub.layout.planes] == [1024, 1024]
+        assert pub._ring.description.slots[0].offset == 12_345 * 4
+        assert len(pub._ring.description.arenas) == 1
+        publish(pub)
+        with sub.next(10) as frame:
+            assert frame.y.strides == (1024, 1)
+            assert frame.array.shape == (ROWS, WIDTH)
+            assert pixels.wrong_pixels(frame) == 0
+
+
+@pytest.mark.parametrize("fmt", ["nv12", "p010", "rgba32", "gray8"])
+def test_planes_of_any_format(fmt):
+    layout = cf.formats.FrameLayout.make(fmt, 321, 123, pitch=2048)
+    size = layout.format.itemsize
+
+    def frame():
+        whole = cp.zeros((1 << 20) // size, layout.format.dtype)
+        return [
+            cp.ndarray(p.shape, whole.dtype, whole.data + 4096 + 2 * p.offset, strides=p.strides)
+            for p in layout.planes
+        ]
+
+    buffers = [frame() for _ in range(3)]
+    with (
+        cf.Publisher(
+            "cam1", width=321, height=123, format=fmt, ownership="external", buffers=buffers
+        ) as pub,
+        cf.subscribe("cam1") as sub,
+    ):
+        number = pub.wait_free()
+        for index, plane in enumerate(buffers[number]):
+            plane.fill(30 + index)
+        assert pub.publish_buffer(buffers[number]) == 1
+        with sub.next(10) as got:
+            assert [int(p.min()) for p in got.planes] == [30 + i for i in range(len(got.planes))]
+            assert [int(p.max()) for p in got.planes] == [30 + i for i in range(len(got.planes))]
+            assert [p.data.ptr for p in got.planes] == [p.data.ptr for p in buffers[number]]
+
+
+def test_a_buffer_is_found_by_its_address():
+    torch = pytest.importorskip("torch")
+    tensors = torch_tensors(3)
+    with cf.Publisher("cam1", **ARGS, buffers=tensors) as pub:
+        assert pub.wait_free(tensors[2]) == 2
+        assert pub.publish_buffer(tensors[2].view(-1)) == 1
+        assert pub.publish_buffer(cp.from_dlpack(tensors[0])) == 2
+        assert pub.publish_buffer(torch.from_dlpack(tensors[1])) == 3
+        with pytest.raises(cf.InvalidArgumentError, match="is none of the 3 buffers"):
+            pub.publish_buffer(tensors[1][1:])
+        with pytest.raises(cf.InvalidArgumentError, match="is none of the 3 buffers"):
+            pub.publish_buffer(torch.zeros(4))
+
+
+# --- When a buffer is free ------------------------------------------------------------------------
+
+
+def test_publish_buffer_does_not_wait_for_the_gpu():
+    # lifetime.md, 5
+    buffers = MAKERS["CuPy"][0](3)
+    stream = cp.cuda.Stream(non_blocking=True)
+    with cf.Publisher("cam1", **ARGS, buffers=buffers) as pub, cf.subscribe("cam1") as sub:
+        buffers[0].fill(0)  # a kernel's first use loads it, which waits for the whole GPU
+        cp.cuda.runtime.deviceSynchronize()
+        latch = Latch(stream)
+        with stream:
+            buffers[0].fill(1)
+        assert pub.publish_buffer(0, stream=stream) == 1
+        with pytest.raises(cf.FrameTimeout):
+            sub.next(0.1)
+        with pytest.raises(cf.InUseError, match="the GPU has not finished"):
+            pub.publish_buffer(0, stream=stream)
+        with pytest.raises(cf.FrameTimeout):
+            pub.wait_free(0, timeout=0.05)
+        latch.open()
+        with sub.next(10) as frame:
+            assert pixels.wrong_pixels(frame) == 0
+        assert pub.wait_free(0, timeout=20) == 0
+
+
+def test_a_buffer_that_queued_work_reads_is_not_free():
+    # lifetime.md, 1
+    buffers = MAKERS["CuPy"][0](4)
+    stream = cp.cuda.Stream(non_blocking=True)
+    with cf.Publisher("cam1", **ARGS, buffers=buffers) as pub, cf.subscribe("cam1") as sub:
+        publish(pub, 0)
+        frame = sub.next(10)
+        latch = Latch(stream)
+        with stream:
+            wrong = pixels.check(frame)
+            frame.release()
+        del frame
+        with pytest.raises(cf.FrameTimeout):
+            pub.wait_free(0, timeout=0.05)
+        with pytest.raises(cf.InUseError, match="a subscriber reads"):
+            pub.publish_buffer(0)
+        latch.open()
+        assert pub.wait_free(0, timeout=20) == 0
+        buffers[0].fill(99)
+        assert int(wrong[0]) == 0
+
+
+# --- How long memory lives ------------------------------------------------------------------------
+
+
+def test_a_buffer_that_its_user_lets_go_is_kept():
+    buffers = MAKERS["CuPy"][0](4)
+    gone = [weakref.ref(buffer) for buffer in buffers]
+    with cf.Publisher("cam1", **ARGS, buffers=buffers) as pub, cf.subscribe("cam1") as sub:
+        publish(pub)
+        frame = sub.next(10)
+        del buffers
+        gc.collect()
+        assert all(ref() is not None for ref in gone)
+        pub.close()
+        others = [cp.full((ROWS, WIDTH), 222, cp.uint8) for _ in range(8)]
+        assert pixels.wrong_pixels(frame) == 0
+        frame.release()
+        del frame, others
+    until(lambda: gc.collect() is not None and all(ref() is None for ref in gone), seconds=20)
+
+
+def test_virtual_memory_that_its_user_unmaps_stays_with_its_readers():
+    buffers = virtual(3)
+    mapped = buffers[0].keep
+    with child(look, seconds=60) as reader, cf.Publisher("cam1", **ARGS, buffers=buffers) as pub:
+        until(lambda: pub.stats.subscribers == 1, seconds=60)
+        publish(pub)
+        assert reader.expect("sees")["wrong"] == 0
+        reader.send("go on")
+        until(lambda: pub.stats.slots_leased == 1, seconds=20)
+        cp.cuda.runtime.deviceSynchronize()
+        with devices.activated(0):  # behind the back of everybody
+            call("cuMemUnmap", mapped.address, mapped.nbytes)
+        mapped._sizes = ()
+        others = [cp.full((2 << 20,), 222, cp.uint8) for _ in range(8)]
+        reader.send("look")
+        assert reader.expect("sees") == {"low": 1, "high": 1}
+        del others
+
+
+def publish_and_hang(link, kind):
+    buffers = MAKERS[kind][0](4)
+    pub = cf.Publisher("cam1", **ARGS, buffers=buffers)
+    publish(pub)
+    link.say("ready")
+    link.wait()
+
+
+def outlive(link):
+    """Say what becomes of a frame, and of an array on it, whose publisher is killed."""
+    with cf.subscribe("cam1", reconnect=False) as sub:
+        frame = sub.next(30)
+        y = frame.y
+        link.say("holds", wrong=pixels.wrong_pixels(frame))
+        link.hear("it is gone")
+        said = []
+        for ask in (lambda: sub.next(20), lambda: frame.y, frame.copy):
+            try:
+                ask()
+                said.append("fine")
+            except cf.CuframesError as error:
+                said.append(f"{error.code}: {error}")
+        link.say("sees", said=said, array=[int(y.min()), int(y.max())])
+        frame.release()
+
+
+@pytest.mark.parametrize("kind", ["CuPy", "virtual"])
+def test_what_a_reader_has_when_its_publisher_is_killed(kind):
+    # lifetime.md, 6
+    with (
+        child(publish_and_hang, kind, seconds=60) as publisher,
+        child(outlive, seconds=60) as reader,
+    ):
+        publisher.expect("ready")
+        assert reader.expect("holds") == {"wrong": 0}
+        publisher.kill()
+        others = [cp.full((2 << 20,), 222, cp.uint8) for _ in range(64)]
+        reader.send("it is gone")
+        seen = reader.expect("sees")
+        following, array_, copy = seen["said"]
+        assert "ended without a word" in following
+        if kind == "virtual":
+            assert (array_, copy) == ("fine", "fine")
+            assert seen["array"] == [1, 1]
+        else:
+            assert array_.startswith("publisher-gone: ")
+            assert "legacy handle" in array_
+            assert array_ == copy
+            print("an array on memory that went:", seen["array"])  # noqa: T201  not defined
+        del others
+
+
+def look_in_namespaces(link, options, uid):
+    if uid:
+        os.environ.update(HOME="/tmp", CUDA_CACHE_DISABLE="1", CUPY_CACHE_IN_MEMORY="1")
+        options = [*options, "setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+    programs._go_on_in_namespaces(link, options, look, "cam1")
+
+
+@pytest.mark.parametrize(("kind", "uid"), [("CuPy", 0), ("CuPy", 12345), ("virtual", 12345)])
+def test_a_subscriber_in_another_pid_namespace(kind, uid, runtime_dir, monkeypatch):
+    options = ["--pid", "--fork", "--mount-proc"]
+    try:
+        subprocess.run(["unshare", *options, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"namespaces cannot be made here: {error}")
+    group = uid or None
+    if group:
+        runtime_dir.chmod(0o755)
+        monkeypatch.setenv("CUFRAMES_TRUSTED_UIDS", str(os.getuid()))
+    buffers = MAKERS[kind][0](4)
+    with (
+        cf.Publisher("cam1", **ARGS, buffers=buffers, group=group) as pub,
+        child(look_in_namespaces, options, uid, seconds=60) as reader,
+    ):
+        publish(pub)
+        assert reader.expect("sees")["wrong"] == 0
+        reader.send("go on")
+
+
+# --- What is refused ------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_shared_is_refused_with_the_way_out():
+    def made_by(allocator):
+        with cp.cuda.using_allocator(allocator):
+            return [cp.zeros((ROWS, WIDTH), cp.uint8) for _ in range(2)]
+
+    pinned = cp.cuda.alloc_pinned_memory(WIDTH * ROWS)
+    host = [Raw(pinned.ptr, (ROWS, WIDTH), None, pinned)] * 2
+    for buffers, words in [
+        (made_by(cp.cuda.MemoryAsyncPool().malloc), "stream-ordered pool"),
+        (made_by(cp.cuda.malloc_managed), "managed memory"),
+        (host, "host memory|CuPy cannot take"),
+        ([np.zeros((ROWS, WIDTH), np.uint8)] * 2, "host memory"),
+    ]:
+        with pytest.raises(cf.UnsupportedError, match=words) as caught:
+            cf.Publisher("cam1", **ARGS, buffers=buffers)
+        assert "pub.write(array)" in str(caught.value)
+    assert cf.list_streams() == []
+
+
+def test_virtual_memory_without_shareable_handles_is_refused():
+    properties = driver().CUmemAllocationProp()
+    properties.type = driver().CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = driver().CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    with devices.activated(0):
+        handle = call("cuMemCreate", 2 << 20, properties, 0)
+    allocation = Allocation(handle, 2 << 20, 0)
+    mapped = allocation.map(writable=True)
+    allocation.close()
+    buffers = [
+        Raw(mapped.address + n * WIDTH * ROWS, (ROWS, WIDTH), None, mapped) for n in range(2)
+    ]
+    with pytest.raises(cf.UnsupportedError, match="did not ask for shareable handles"):
+        cf.Publisher("cam1", **ARGS, buffers=buffers)
+
+
+def test_arrays_that_are_no_frames_are_refused():
+    good = MAKERS["CuPy"][0](3)
+    for buffers, words in [
+        ([*good, cp.zeros((ROWS, 700), cp.uint8)], r"buffer 3 has uint8 of shape \(540, 700\)"),
+        ([*good, cp.zeros((ROWS, WIDTH), cp.int8)], "buffer 3 has int8"),
+        ([*good, cp.zeros((ROWS, 2 * WIDTH), cp.uint8)[:, ::2]], "within a row"),
+        ([*good, cp.zeros((ROWS, 700), cp.uint8)[:, :WIDTH]], "laid out otherwise than buffer 0"),
+        ([*good, good[0]], "buffers 0 and 3 have bytes in common"),
+        ([(good[0][:360],), (good[1][:360],)], "has 1 planes, and nv12 has 2"),
+        ([(b[360:].reshape(180, 320, 2), b[:360]) for b in good], "of shape"),
+    ]:
+        with pytest.raises(cf.InvalidArgumentError, match=words):
+            cf.Publisher("cam1", **ARGS, buffers=buffers)
+    with pytest.raises(cf.InvalidArgumentError, match="memory='host' was asked for"):
+        cf.Publisher("cam1", **ARGS, buffers=good, memory="host")
+
+
+def test_planes_in_several_allocations_are_refused():
+    def frame():
+        first, second = Allocated(8 << 20), Allocated(8 << 20)
+        low, high = sorted([first, second], key=lambda a: a.address)
+        return [
+            Raw(low.address, (HEIGHT, WIDTH), None, low),
+            Raw(high.address, (HEIGHT // 2, WIDTH // 2, 2), None, high),
+        ]
+
+    def moved(plane, by):
+        place = plane.__cuda_array_interface__
+        return Raw(place["data"][0] + by, place["shape"], None, plane)
+
+    one = frame()
+    two = [moved(plane, 1 << 20) for plane in one]
+    with pytest.raises(cf.UnsupportedError, match="several allocations"):
+        cf.Publisher("cam1", **ARGS, buffers=[one, two])
+
+
+def test_a_handle_that_is_none_is_an_error_that_names_the_way_out():
+    gpu = devices.gpu(0)
+    lie = ArenaDescription(
+        MemoryKind.CUDA_IPC, 1 << 20, has_fd=False, device_uuid=gpu.uuid, handle=bytes(64)
+    )
+    with pytest.raises(cf.UnsupportedError, match="without ownership='external'"):
+        IpcArena.attach(lie, gpu)
+    short = ArenaDescription(MemoryKind.CUDA_IPC, 1, has_fd=False, handle=b"abc")
+    with pytest.raises(cf.RemoteProtocolError, match="3 bytes, which have to be 64"):
+        IpcArena.attach(short, gpu)
+
+
+def test_a_size_that_the_peer_invented_is_refused():
+    from cuframes_nb._cuda.pointers import region_of
+
+    gpu = devices.gpu(0)
+    memory = Allocated(1 << 20)
+    arena = IpcArena.share(region_of(memory.address, 0), gpu, memory)
+    lie = ArenaDescription(
+        MemoryKind.CUDA_IPC, 1 << 21, has_fd=False, device_uuid=gpu.uuid,
+        handle=arena.describe().handle,
+    )  # fmt: skip
+    with pytest.raises(cf.RemoteProtocolError, match="the driver says 1048576"):
+        IpcArena.attach(lie, gpu)
