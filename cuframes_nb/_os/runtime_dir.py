@@ -29,6 +29,7 @@ __all__ = [
     "expected_dir",
     "find_socket",
     "list_sockets",
+    "lock_patiently",
     "publisher_dir",
     "socket_path",
     "somebody_listens",
@@ -249,7 +250,6 @@ def directory_lock(directory: Path, seconds: float = 5.0) -> Iterator[None]:
     """
     path = directory / f".lock-{os.geteuid()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    deadline = time.monotonic() + seconds
     try:
         fd = OwnedFd(os.open(path, flags, 0o600))
     except PermissionError as error:
@@ -258,18 +258,31 @@ def directory_lock(directory: Path, seconds: float = 5.0) -> Iterator[None]:
             f"streams are: set ${ENVIRONMENT} to a directory of yours"
         ) from error
     with fd:
-        while True:
-            try:
-                fcntl.flock(fd.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise FrameTimeout(
-                        f"another process has held the lock {path} for {seconds:g} s: see which "
-                        f"with 'fuser {path}'"
-                    ) from None
-                time.sleep(0.005)
+        lock_patiently(fd, path, seconds)
         yield
+
+
+def lock_patiently(fd: OwnedFd, path: Path, seconds: float) -> None:
+    """Lock a file or directory alone, for as long as `fd` is open.
+
+    Raises
+    ------
+    FrameTimeout
+        If somebody else held it for all of `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(fd.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise FrameTimeout(
+                    f"another process has held the lock {path} for {seconds:g} s: see which with "
+                    f"'fuser {path}'"
+                ) from None
+            time.sleep(0.005)
+        else:
+            return
 
 
 def _usable(path: Path) -> bool:

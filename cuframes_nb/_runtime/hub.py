@@ -64,6 +64,7 @@ class _Peer:
         self.wake: WakeSender | None = None
         self.passed = 0
         self.unread_epochs = 0
+        self.is_in = False
 
     @property
     def streaming(self) -> bool:
@@ -117,6 +118,7 @@ class Hub:
         # so `publish` never waits for what the thread does with the other lock.
         self._wake_lock = threading.Lock()
         self._wakes: tuple[WakeSender, ...] = ()
+        self._subscribers = 0
         self._stopping = False
         self._accept_again = 0.0
         with contextlib.ExitStack() as undo:
@@ -150,8 +152,8 @@ class Hub:
 
     @property
     def subscribers(self) -> int:
-        """How many subscribers are connected."""
-        return len(self._wakes)
+        """How many subscribers are connected, and have what they need to read."""
+        return self._subscribers
 
     def reaches_anyone(self) -> bool:
         """Whether a subscriber is connected that has not closed its end."""
@@ -233,6 +235,7 @@ class Hub:
             for peer in self._peers.values():
                 peer.close()
             self._peers.clear()
+            self._count()
             self._stop_sender.close()
             self._stop_receiver.close()
             self._selector.close()
@@ -357,6 +360,8 @@ class Hub:
         with self._wake_lock:
             self._list_wakes()
         peer.send(ring.message, ring.export())
+        peer.is_in = True
+        self._count()
 
     def _refuse(self, peer: _Peer, reason: str, text: str) -> None:
         with contextlib.suppress(OSError):
@@ -372,8 +377,12 @@ class Hub:
         with self._wake_lock:
             self._list_wakes()
             peer.close()
+        self._count()
         with self.passed_changed:
             self.passed_changed.notify_all()
+
+    def _count(self) -> None:
+        self._subscribers = sum(peer.is_in for peer in self._peers.values())
 
     def _list_wakes(self) -> None:
         self._wakes = tuple(p.wake for p in self._peers.values() if p.wake is not None)

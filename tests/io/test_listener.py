@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from cuframes_nb._os import listener as module
+from cuframes_nb._os import listening
 from cuframes_nb._os.listener import Listener
 from cuframes_nb._os.packets import PacketSocket
 from cuframes_nb.errors import AccessDeniedError, StreamExistsError
@@ -72,7 +72,7 @@ def test_a_socket_is_its_owners_alone(listener, path):
 
 def test_so_it_is_from_the_first_and_whatever_the_umask(path, monkeypatch):
     seen = []
-    monkeypatch.setattr(Listener, "_widen", lambda self, _: seen.append(mode(self.path)))
+    monkeypatch.setattr(Listener, "_widen", lambda self: seen.append(mode(self.path)))
     path.parent.chmod(0o750)
     before = os.umask(0)
     try:
@@ -207,7 +207,7 @@ def test_of_many_that_start_at_once_one_wins(path):
 @pytest.fixture
 def late(path, monkeypatch):
     """Another comes between the look and the bind, without the lock."""
-    monkeypatch.setattr(module, "_make_room", lambda *_: leave_socket(path))
+    monkeypatch.setattr(listening, "_make_room", lambda *_: leave_socket(path))
 
 
 def test_who_comes_too_late_is_told_so(path, late):
