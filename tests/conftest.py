@@ -1,5 +1,6 @@
 """What holds for every test: nothing is left behind, and no real runtime directory is touched."""
 
+import gc
 import shutil
 import tempfile
 from pathlib import Path
@@ -16,6 +17,12 @@ pytest_plugins = ["pytester"]
 
 hypothesis.settings.register_profile("cuframes", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("cuframes")
+
+
+def pytest_collection_finish():
+    """Leave what collecting made, for good, out of the garbage collections to come."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
