@@ -198,7 +198,7 @@ class Device:
             f"{' or '.join(f'{flags:#x}' for flags in wanted)}"
         )
 
-    def run(self, record: Callable[[Any], object]) -> None:
+    def execute(self, record: Callable[[Any], object]) -> None:
         """Record commands, submit them to the queue, and wait until they are done.
 
         Parameters

@@ -154,7 +154,7 @@ class ImageReader:
                 self._staging = _staging(self._reader.device, layout.nbytes, self._undo)
             buffer, mapped = self._staging
             ctypes.memmove(self._bytes, source, self._nbytes)
-            self._reader.device.run(lambda commands: self._copy(commands, buffer, layout))
+            self._reader.device.execute(lambda commands: self._copy(commands, buffer, layout))
             ctypes.memmove(target, mapped, layout.nbytes)
 
     def close(self) -> None:

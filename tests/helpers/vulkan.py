@@ -113,7 +113,7 @@ def write(device, exported, planes):
                 ]
                 vk.vkCmdCopyBuffer(commands, staging, exported.handle, len(regions), regions)
 
-        device.run(record)
+        device.execute(record)
 
 
 def fill_and_signal(device, buffer, value, semaphore, count):
@@ -210,7 +210,7 @@ def read_buffer(device, buffer, offset, layout):
     nbytes = layout.planes[-1].end
     with host_bytes(device, nbytes) as (staging, view):
         region = vk.VkBufferCopy(srcOffset=offset, dstOffset=0, size=nbytes)
-        device.run(lambda commands: vk.vkCmdCopyBuffer(commands, buffer, staging, 1, [region]))
+        device.execute(lambda commands: vk.vkCmdCopyBuffer(commands, buffer, staging, 1, [region]))
         read = view.copy()
     dtype = layout.format.dtype
     return [

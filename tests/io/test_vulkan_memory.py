@@ -310,7 +310,7 @@ def test_a_lost_device_says_what_to_do(bridge, device, monkeypatch):
     # No command makes lavapipe lose its device, so the binding says what a driver would.
     monkeypatch.setattr(vk, "vkQueueSubmit", lost)
     with pytest.raises(cf.DeviceError, match=r"vkQueueSubmit failed.*new publisher"):
-        device.run(lambda _: None)
+        device.execute(lambda _: None)
 
 
 # --- What a subscriber does not believe -----------------------------------------------------------
