@@ -1,11 +1,13 @@
 """The benchmark's bars, and what it says where they cannot be drawn."""
 
 import importlib.util
+import json
 
 import pytest
 
 import cuframes_nb as cf
-from cuframes_nb.cli.bench import SECTIONS, plot, report, scale
+from cuframes_nb import cli
+from cuframes_nb.cli.bench import SECTIONS, costs, plot, report, scale
 from cuframes_nb.cli.bench.pacing import Phase
 
 RESULTS = {
@@ -55,8 +57,10 @@ def test_bars_are_drawn(tmp_path, suffix):
 
 
 def test_rows_of_a_library_without_latency_are_left_alone():
-    rows = [{"conversion": "to RGB", "library": "cuframes_nb", "time_p50_us": 7.0}]
-    assert report._with_ratios(rows) == rows
+    row = {"conversion": "to RGB", "library": "cuframes_nb", "time_p50_us": 7.0}
+    rows = [dict(row)]
+    report.add_ratios(rows)
+    assert rows == [row]
 
 
 def test_each_further_subscriber_is_set_against_the_fewest():
@@ -70,3 +74,18 @@ def test_each_further_subscriber_is_set_against_the_fewest():
     assert [row["each_further_us"] for row in rows] == [None, 2.0, 2.0]
     assert [row["each_further_cpu_us"] for row in rows] == [None, 20.0, 20.0]
     assert [row["delivered_percent"] for row in rows] == [100.0] * 3
+
+
+def test_what_was_measured_until_an_interrupt_is_shown_and_kept(tmp_path, monkeypatch, capsys):
+    def interrupted():
+        # The part before was shown when it was done, not at the end.
+        assert "| a() | 1,234.5 |" in capsys.readouterr().out
+        raise KeyboardInterrupt
+
+    rows = [{"call": "a()", "time_p50_us": 1234.5}]
+    monkeypatch.setattr("cuframes_nb.cli.bench.SECTIONS", ("cost", "memory", "attach"))
+    monkeypatch.setattr(costs, "calls", lambda _: [("a", lambda: rows)])
+    monkeypatch.setattr(costs, "memory", lambda _: [("b", interrupted)])
+    file = tmp_path / "figures.json"
+    assert cli.main(["bench", "--memory", "host", "--json", str(file)]) == 130
+    assert json.loads(file.read_text())["results"] == {"cost": rows, "memory": []}

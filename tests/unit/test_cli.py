@@ -78,13 +78,11 @@ def test_a_latency_is_set_beside_the_best_peers():
             "library": library, "rate_fps": 60, "subscribers": 1, "latency_p50_us": latency
         }  # fmt: skip
 
-    rows = report._with_ratios([row("cuframes_nb", 10.0), row("a", 50.0), row("b", 30.0)])
+    rows = [row("cuframes_nb", 10.0), row("a", 50.0), row("b", 30.0)]
+    report.add_ratios(rows)
     assert [r.get("peer_ratio") for r in rows] == [3.0, None, None]
 
 
 def test_tables_are_markdown_where_nobody_looks(capsys):
-    report.show({
-        "date": "d", "machine": "m", "versions": {"v": "1"}, "memory": "host",
-        "memory_reason": "r", "results": {"cost": [{"call": "a()", "time_p50_us": 1234.5}]},
-    })  # fmt: skip
+    report.show_section("cost", [{"call": "a()", "time_p50_us": 1234.5}])
     assert "| a() | 1,234.5 |" in capsys.readouterr().out

@@ -70,23 +70,27 @@ def run(args: argparse.Namespace) -> int:
     if args.plot:
         plot.check_plot(args.plot, sections)
     plan = Plan.make(args.memory, quick=args.quick, busy=args.busy)
-    results = _measure(plan, sections)
-    document = report.document(plan, results)
-    if args.json:
-        report.write_json(args.json, document)
-    report.show(document)
+    document = report.document(plan)
+    report.show_head(document)
+    try:
+        _measure(plan, sections, document["results"])
+    finally:  # interrupted, it has what was measured until then
+        if args.json:
+            report.write_json(args.json, document)
     if args.plot:
         plot.draw(args.plot, document)
     return 0
 
 
-def _measure(plan: Any, sections: list[str]) -> dict[str, list[dict[str, Any]]]:
+def _measure(plan: Any, sections: list[str], results: dict[str, list[dict[str, Any]]]) -> None:
+    """Measure one section after the other, and show and keep each when it is done."""
     from cuframes_nb.cli.bench import (
         cameras,
         conversion,
         costs,
         encoding,
         latency,
+        report,
         scale,
         video,
     )
@@ -103,10 +107,13 @@ def _measure(plan: Any, sections: list[str]) -> dict[str, list[dict[str, Any]]]:
         "encode": encoding.steps,
         "video": video.steps,
     }
-    work = [(section, step) for section in sections for step in steps[section](plan)]
-    results: dict[str, list[dict[str, Any]]] = {section: [] for section in sections}
-    with Progress(len(work)) as progress:
-        for section, (name, act) in work:
-            progress.step(name)
-            results[section] += act()
-    return results
+    work = {section: steps[section](plan) for section in sections}
+    with Progress(sum(map(len, work.values()))) as progress:
+        for section, acts in work.items():
+            rows = results[section] = []
+            for name, act in acts:
+                progress.step(name)
+                rows += act()
+            report.add_ratios(rows)
+            with progress.hidden():
+                report.show_section(section, rows)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any, Self
 
 __all__ = ["Progress"]
@@ -28,6 +30,16 @@ class Progress:
             self._bar.show(self._done, name)
         self._done += 1
 
+    @contextlib.contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Take the bar away during a block, which prints."""
+        if self._bar is None:
+            yield
+            return
+        self._bar.hide()
+        yield
+        self._bar.show_again()
+
     def __enter__(self) -> Self:
         return self
 
@@ -45,6 +57,12 @@ class _RichBar:
     def show(self, done: int, name: str) -> None:
         self._bar.update(self._task, completed=done, description=name)
 
+    def hide(self) -> None:
+        self._bar.stop()
+
+    def show_again(self) -> None:
+        self._bar.start()
+
     def close(self) -> None:
         self._bar.stop()
 
@@ -56,6 +74,12 @@ class _TqdmBar:
     def show(self, done: int, name: str) -> None:
         self._bar.set_description(name)
         self._bar.update(done - self._bar.n)
+
+    def hide(self) -> None:
+        self._bar.clear()
+
+    def show_again(self) -> None:
+        self._bar.refresh()
 
     def close(self) -> None:
         self._bar.close()

@@ -15,7 +15,7 @@ import cuframes_nb as cf
 from cuframes_nb.cli.bench.latency import OURS, SPINNING
 from cuframes_nb.cli.bench.plan import Plan, Result
 
-__all__ = ["document", "show", "write_json"]
+__all__ = ["add_ratios", "document", "show_head", "show_section", "write_json"]
 
 _OURS: Final = (OURS, SPINNING)
 
@@ -34,8 +34,8 @@ _TITLES: Final = {
 }  # fmt: skip
 
 
-def document(plan: Plan, results: dict[str, list[Result]]) -> dict[str, Any]:
-    """Return the figures with what has to be known about them."""
+def document(plan: Plan) -> dict[str, Any]:
+    """Return what has to be known about the figures, and where they belong: in ``"results"``."""
     return {
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "machine": _machine(plan),
@@ -44,7 +44,7 @@ def document(plan: Plan, results: dict[str, list[Result]]) -> dict[str, Any]:
         "memory_reason": plan.memory_reason,
         "quick": plan.quick,
         "busy": plan.busy,
-        "results": {name: _with_ratios(rows) for name, rows in results.items()},
+        "results": {},
     }
 
 
@@ -53,19 +53,25 @@ def write_json(path: Path, figures: dict[str, Any]) -> None:
     path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 
-def show(figures: dict[str, Any]) -> None:
-    """Print the tables: by rich on a terminal, else in Markdown."""
+def show_head(figures: dict[str, Any]) -> None:
+    """Print what has to be known about the figures."""
     versions = ", ".join(f"{name} {version}" for name, version in figures["versions"].items())
     print(f"{figures['date']}, {figures['machine']}\n{versions}")
-    print(f"{figures['memory']} memory ({figures['memory_reason']}); frames of 1080p NV12")
-    for name, rows in figures["results"].items():
-        columns = list(dict.fromkeys(key for row in rows for key in row))
-        titles = [_TITLES.get(column, column.replace("_", " ")) for column in columns]
-        cells = [[_text(row.get(column)) for column in columns] for row in rows]
-        _show_table(name, titles, cells)
+    print(
+        f"{figures['memory']} memory ({figures['memory_reason']}); frames of 1080p NV12", flush=True
+    )
 
 
-def _with_ratios(rows: list[Result]) -> list[Result]:
+def show_section(name: str, rows: list[Result]) -> None:
+    """Print a table: by rich on a terminal, else in Markdown."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    titles = [_TITLES.get(column, column.replace("_", " ")) for column in columns]
+    cells = [[_text(row.get(column)) for column in columns] for row in rows]
+    _show_table(name, titles, cells)
+    sys.stdout.flush()  # to whoever reads along
+
+
+def add_ratios(rows: list[Result]) -> None:
     """Say beside each of our latencies how many times as long the best peer takes."""
     for row in rows:
         if row.get("library") not in _OURS or not row.get("latency_p50_us"):
@@ -79,7 +85,6 @@ def _with_ratios(rows: list[Result]) -> list[Result]:
         ]
         if rivals:
             row["peer_ratio"] = round(min(rivals) / row["latency_p50_us"], 1)
-    return rows
 
 
 def _show_table(name: str, titles: list[str], cells: list[list[str]]) -> None:
