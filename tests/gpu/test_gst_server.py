@@ -57,15 +57,16 @@ def to_file(gst, path, file, count=-1):
 
 
 def planes_in(raw, format_, width, height):
-    """Return the planes of a frame as GStreamer lays it out: one pitch, and an even luma height."""
+    """Return the planes of a frame as GStreamer's GPU memory has them: one pitch, rows to spare."""
     format_ = PixelFormat.parse(format_)
     shapes = format_.plane_shapes(width, height)
-    heights = [height + height % 2, shapes[1][0]] if len(shapes) > 1 else [height]
-    rows = raw.reshape(sum(heights), -1)
+    # It allocates for an even height, and has the chroma right behind the luma all the same.
+    even = format_.plane_shapes(width, height + height % 2 if len(shapes) > 1 else height)
+    rows = raw.reshape(sum(shape[0] for shape in even), -1)
     planes = []
-    for shape, count in zip(shapes, heights, strict=True):
-        block, rows = rows[:count], rows[count:]
-        visible = block[: shape[0], : np.prod(shape[1:]) * format_.itemsize]
+    for shape in shapes:
+        block, rows = rows[: shape[0]], rows[shape[0] :]
+        visible = block[:, : np.prod(shape[1:]) * format_.itemsize]
         planes.append(np.ascontiguousarray(visible).view(format_.dtype).reshape(shape))
     return planes
 
