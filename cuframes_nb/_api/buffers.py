@@ -137,7 +137,7 @@ class BufferWriter(FrameWriter):
                     f"{which} of stream {self.key!r} came free within {timeout:g} s: subscribers "
                     f"are reading, see .info.subscribers"
                 )
-            time.sleep(LOOK_AGAIN_SECONDS)
+            self._hub.wait_passed(LOOK_AGAIN_SECONDS)
         return index
 
     def free_buffers(self) -> tuple[int, ...]:

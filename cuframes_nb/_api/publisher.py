@@ -357,8 +357,7 @@ class Publisher(BufferWriter):
         while (passed := self._passed()) is not None and passed < last:
             if time.monotonic() > deadline:
                 return
-            with self._hub.passed_changed:
-                self._hub.passed_changed.wait(LOOK_AGAIN_SECONDS)
+            self._hub.wait_passed(LOOK_AGAIN_SECONDS)
 
 
 def _close(hub: Hub, pid: int) -> None:

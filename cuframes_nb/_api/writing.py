@@ -221,8 +221,7 @@ class FrameWriter:
                     f"with mode='strict' is too slow or stopped; see .info.subscribers, or use "
                     f"policy='drop-oldest'"
                 )
-            with self._hub.passed_changed:
-                self._hub.passed_changed.wait(LOOK_AGAIN_SECONDS)
+            self._hub.wait_passed(LOOK_AGAIN_SECONDS)
 
     def _full(self) -> RingFullError:
         with self._mutex:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import os
+import queue
 import select
 import selectors
 import threading
@@ -111,7 +112,8 @@ class Hub:
         self._ring = ring
         self._started_ns = started_ns
         self._uid = os.geteuid()
-        self.passed_changed = threading.Condition()
+        # A queue, and no condition: an interrupt while one waits leaves that without its lock.
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._mutex = threading.RLock()
         self._peers: dict[int, _Peer] = {}
         # Held only while bytes go into sockets that never block, or one of these is closed;
@@ -169,6 +171,11 @@ class Hub:
         """Return the frame up to which every strict subscriber has come, or None without any."""
         with self._mutex:
             return min((p.passed for p in self._peers.values() if p.strict), default=None)
+
+    def wait_passed(self, seconds: float) -> None:
+        """Wait until that may have changed, at most so long."""
+        with contextlib.suppress(queue.Empty):
+            self._news.get(timeout=seconds)
 
     def change_ring(self, ring: Ring) -> Ring:
         """Send every subscriber to a new epoch and return the old one."""
@@ -239,8 +246,7 @@ class Hub:
             self._stop_sender.close()
             self._stop_receiver.close()
             self._selector.close()
-        with self.passed_changed:
-            self.passed_changed.notify_all()
+        self._tell()
 
     def _serve(self) -> None:
         patience: float | None = None
@@ -329,9 +335,8 @@ class Hub:
                 peer.send(self.status())
                 self._drop(peer)
             case Passed(seq):
-                with self.passed_changed:
-                    peer.passed = max(peer.passed, seq)
-                    self.passed_changed.notify_all()
+                peer.passed = max(peer.passed, seq)
+                self._tell()
 
     def _check_allowed(self, peer: _Peer) -> None:
         uid, gids = peer.credentials.uid, peer.credentials.gids
@@ -378,8 +383,11 @@ class Hub:
             self._list_wakes()
             peer.close()
         self._count()
-        with self.passed_changed:
-            self.passed_changed.notify_all()
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._news.empty():
+            self._news.put(None)
 
     def _count(self) -> None:
         self._subscribers = sum(peer.is_in for peer in self._peers.values())

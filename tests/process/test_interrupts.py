@@ -67,3 +67,35 @@ def test_interrupts_at_random_moments_leave_no_slot_taken():
         ended = c.expect("ended", seconds=60)
     assert ended["came"] > 100
     assert (ended["leased"], ended["held"]) == (0, 0)
+
+
+def interrupted_while_it_waits(link, times):
+    """Wait for a slot again and again, each time until an interrupt."""
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    with (
+        cf.Publisher("cam1", width=64, height=48, memory="host", policy="strict-wait") as pub,
+        cf.subscribe("cam1", "strict") as sub,
+    ):
+        for _ in range(pub.stats.slots):
+            with pub.acquire():
+                pass
+        signal.signal(signal.SIGALRM, interrupt)
+        came = 0
+        for _ in range(times):
+            # About when it wakes to look again.
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0008, 0.0013))
+            try:
+                pub.acquire(timeout=30)
+            except KeyboardInterrupt:
+                came += 1
+        sub.next(timeout=5).release()
+        pub.discard(pub.acquire(timeout=5))
+        link.say("ended", came=came)
+
+
+def test_a_publisher_that_waits_can_be_interrupted_at_any_moment():
+    with child(interrupted_while_it_waits, 3000, seconds=60) as c:
+        assert c.expect("ended", seconds=60)["came"] == 3000
