@@ -29,8 +29,9 @@ Measure on this machine, with 1080p NV12 frames:
   video        decoding and publishing beside decoding alone, one film and several; recording beside
                encoding alone
 
-Without a name, all of them: about six minutes. Ratios between lines of one run say more than the
-figures themselves, which depend on the machine and on what else it does."""
+Without a name, all of them: about eight minutes. Each part is shown when it is done. Ratios between
+lines of one run say more than the figures themselves, which depend on the machine and on what else
+it does."""
 
 
 def add_parser(commands: Any) -> None:  # argparse's class for it is private
