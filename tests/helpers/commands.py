@@ -11,9 +11,11 @@ import sys
 import termios
 import time
 
+import psutil
+
 from tests.helpers.children import child_env
 
-__all__ = ["Terminal", "command", "ended", "in_terminal", "ran"]
+__all__ = ["Terminal", "command", "ended", "in_terminal", "ran", "running"]
 
 PROGRAM = (sys.executable, "-m", "cuframes_nb.cli")
 SECONDS = 60.0
@@ -37,6 +39,20 @@ def ended(process):
 def ran(*arguments, **options):
     """Return how the command ended, and what it wrote on stdout and stderr."""
     return ended(command(*arguments, **options))
+
+
+@contextlib.contextmanager
+def running(*arguments, **options):
+    """Run the command; what is left of it and of the processes it started is killed afterwards."""
+    process = command(*arguments, **options)
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(process.pid).children(recursive=True):
+                child.kill()
+        process.kill()
+        process.communicate()
 
 
 @contextlib.contextmanager

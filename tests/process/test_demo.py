@@ -1,44 +1,17 @@
-"""The demo and the benchmark as a user runs them."""
+"""The demo as a user runs it."""
 
-import contextlib
-import json
 import signal
 import struct
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
 
 import cuframes_nb as cf
-from cuframes_nb.cli.bench import SECTIONS
 from cuframes_nb.cli.demo.picture import picture_size
-from tests.helpers.children import ROOT, child_env
+from tests.helpers.commands import running
 
 pytestmark = [pytest.mark.process, pytest.mark.alone]
-
-
-@contextlib.contextmanager
-def command(*args):
-    """Run the command line; whatever is left of it after the block is killed."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "cuframes_nb.cli", *args],
-        cwd=ROOT,
-        env=child_env(),
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for child in psutil.Process(process.pid).children(recursive=True):
-                child.kill()
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture
@@ -47,7 +20,7 @@ def out(tmp_path):
 
 
 def demo(out, *args):
-    return command("demo", "--no-lab", "--memory", "host", "--out", str(out), *args)
+    return running("demo", "--no-lab", "--memory", "host", "--out", str(out), *args)
 
 
 def png_size(path):
@@ -115,22 +88,3 @@ def test_a_key_in_use_is_told(out):
     assert process.returncode == 1
     assert "'demo' is being published already" in errors
     assert len(errors.splitlines()) == 1
-
-
-def test_the_benchmark_writes_its_figures(tmp_path):
-    path = tmp_path / "bench.json"
-    with command("bench", "--quick", "--memory", "host", "--json", str(path)) as process:
-        output, errors = process.communicate(timeout=110)
-    assert process.returncode == 0, errors
-    figures = json.loads(path.read_text())
-    assert {"date", "machine", "versions", "memory", "results"} <= set(figures)
-    results = figures["results"]
-    assert set(results) == set(SECTIONS)
-    assert [row["torn"] for row in results["scale"]] == [0, 0]
-    assert all(results.values())
-    ours = results["latency"][0]
-    assert ours["library"] == "cuframes_nb"
-    assert ours["latency_p50_us"] > 0
-    assert ours["peer_ratio"] > 0
-    assert "### latency" in output
-    assert Path(path).stat().st_size
