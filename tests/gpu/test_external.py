@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import os
 import subprocess
 import weakref
@@ -13,10 +14,12 @@ import pytest
 import cuframes_nb as cf
 from cuframes_nb._cuda import devices
 from cuframes_nb._cuda.driver import call, driver
+from cuframes_nb._cuda.pointers import region_of
 from cuframes_nb._cuda.vmm import Allocation, map_joined
 from cuframes_nb._memory.ipc import IpcArena
 from cuframes_nb._runtime.loans import LOANS
 from cuframes_nb._wire.messages import ArenaDescription, MemoryKind
+from cuframes_nb.errors import CudaError
 from tests.helpers import gpu as pixels
 from tests.helpers import programs
 from tests.helpers.children import child
@@ -276,6 +279,239 @@ def test_a_buffer_is_found_by_its_address():
             pub.publish_buffer(torch.zeros(4))
 
 
+# --- The pools of decoders ------------------------------------------------------------------------
+
+SPARE = 4
+"""Surfaces that a decoder has to itself: the most frames that one packet yields."""
+
+
+@pytest.fixture
+def film(tmp_path):
+    """Return a film whose frames do not come in the order of its packets."""
+    pytest.importorskip("av")
+    from tests.helpers.films import make_film
+
+    options = {"preset": "medium", "bf": "2"}
+    return make_film(tmp_path / "film.mp4", WIDTH, HEIGHT, frames=100, options=options)
+
+
+def compare_with_the_cpu(link, path):
+    """Say how many frames of a film came, and how many are not what the CPU decodes."""
+    import av
+
+    frames, wrong = 0, 0
+    with cf.subscribe("film", mode="strict", timeout=30) as sub, av.open(path) as container:
+        for decoded in container.decode(video=0):
+            with sub.next(30) as frame:
+                frames += frame.seq == frames + 1
+                wanted = decoded.reformat(format="nv12").planes
+                for plane, pixels_ in zip((frame.y, frame.uv), wanted, strict=True):
+                    rows = np.frombuffer(pixels_, np.uint8).reshape(pixels_.height, -1)
+                    found = cp.asnumpy(plane).reshape(pixels_.height, WIDTH)
+                    wrong += not np.array_equal(found, rows[:, :WIDTH])
+                del plane
+    link.say("saw", frames=frames, wrong=wrong)
+
+
+def pynvvideocodec(path):
+    """Return a film's packets, a decoder, and the stream that it works on."""
+    codec = pytest.importorskip("PyNvVideoCodec")
+    demuxer = codec.CreateDemuxer(filename=str(path))
+    stream = cp.cuda.Stream(non_blocking=True)
+    decoder = codec.CreateDecoder(
+        gpuid=0, codec=demuxer.GetNvCodecId(), cudastream=stream.ptr, usedevicememory=True
+    )
+    return iter(demuxer), decoder, stream
+
+
+class Surface(Raw):
+    """A surface of PyNvVideoCodec's, which goes back to its decoder when nobody has this."""
+
+    def __init__(self, address, decoder):
+        super().__init__(address, (ROWS, WIDTH), None, decoder)
+        self.address = address
+
+    def __del__(self):
+        self.keep.UnlockFrame(self.address)  # one that is locked would never be freed
+
+
+class Pool:
+    """A decoder of PyNvVideoCodec whose surfaces are the buffers of a publisher."""
+
+    def __init__(self, path, count):
+        self.packets, self.decoder, self.stream = pynvvideocodec(path)
+        self.first = []
+        while len(self.first) < count:
+            self.first += self.decode(next(self.packets))
+        self.number = {address: number for number, address in enumerate(self.first)}
+        self.spare = set()
+
+    def buffers(self):
+        return [Surface(address, self.decoder) for address in self.first]
+
+    def decode(self, packet):
+        """Return the surfaces that a packet filled. The decoder does not touch them now."""
+        return [
+            self.decoder.GetLockedFrame() for _ in range(self.decoder.GetNumDecodedFrame(packet))
+        ]
+
+    def play(self, pub):
+        """Publish each frame, from the first on."""
+        self.publish(pub, self.first)
+        for packet in self.packets:
+            while len(self.spare) < SPARE:
+                number = pub.wait_free(timeout=20)
+                self.decoder.UnlockFrame(self.first[number])
+                self.spare.add(number)
+            self.publish(pub, self.decode(packet))
+
+    def publish(self, pub, addresses):
+        for address in addresses:
+            number = self.number[address]
+            self.spare.discard(number)
+            pub.publish_buffer(number, stream=self.stream)
+
+
+def test_surfaces_of_pynvvideocodec_are_shared_where_they_are(film):
+    pool = Pool(film, 12)
+    args = {**ARGS, "policy": "strict-wait", "buffers": pool.buffers()}
+    with (
+        cf.Publisher("film", **args) as pub,
+        child(compare_with_the_cpu, str(film), seconds=60) as reader,
+    ):
+        assert pub.info.sharing == "legacy handle"
+        until(lambda: pub.stats.subscribers == 1, seconds=60)
+        pool.play(pub)
+        assert reader.expect("saw") == {"frames": 100, "wrong": 0}
+        assert pub.stats.published == 100
+
+
+def test_a_decoder_that_its_user_lets_go_stays_while_a_surface_is_read(film):
+    pool = Pool(film, 6)
+    pub = cf.Publisher("cam1", **ARGS, buffers=pool.buffers())
+    with cf.subscribe("cam1") as sub:
+        pool.publish(pub, pool.first[:1])
+        frame = sub.next(10)
+        before = frame.array.copy()
+        pub.close()
+        decoder, surfaces = weakref.ref(pool.decoder), pool.first
+        del pool, pub
+        gc.collect()
+        others = [cp.full((ROWS, WIDTH), 222, cp.uint8) for _ in range(64)]
+        assert bool((frame.array == before).all())
+        assert decoder() is not None
+        frame.release()
+        del frame, others
+    until(lambda: gc.collect() is not None and decoder() is None, seconds=20)
+    for address in surfaces:
+        with pytest.raises(CudaError):
+            region_of(address, 0)
+
+
+def unlocked(film, way, request):
+    """Yield frames of PyNvVideoCodec as its other calls give them."""
+    codec = pytest.importorskip("PyNvVideoCodec")
+    if way == "Decode":
+        packets, decoder, _stream = pynvvideocodec(film)
+        for packet in packets:
+            yield from decoder.Decode(packet)
+    elif way == "SimpleDecoder":
+        decoder = codec.SimpleDecoder(str(film), gpu_id=0, use_device_memory=True)
+        yield from (decoder[number] for number in range(40))
+    else:
+        decoder = codec.ThreadedDecoder(str(film), 4, gpu_id=0, use_device_memory=True)
+        request.addfinalizer(decoder.end)
+        while True:
+            yield from decoder.get_batch_frames(1)
+
+
+@pytest.mark.parametrize("way", ["Decode", "SimpleDecoder", "ThreadedDecoder"])
+def test_surfaces_that_are_not_locked_are_written_again(film, way, request):
+    """Why they cannot be shared: what is read is another frame soon."""
+    frames = unlocked(film, way, request)
+    first = next(frames)
+    address = first.GetPtrToPlane(0)
+    luma = cp.asarray(Raw(address, (HEIGHT, WIDTH), None, first))
+    cp.cuda.runtime.deviceSynchronize()
+    before = luma.copy()
+    seen = [frame.GetPtrToPlane(0) for frame in itertools.islice(frames, 30)]
+    cp.cuda.runtime.deviceSynchronize()
+    assert address in seen
+    assert bool((luma != before).any())
+
+
+def test_surfaces_that_are_not_locked_are_copied(film):
+    packets, decoder, stream = pynvvideocodec(film)
+    args = {"width": WIDTH, "height": HEIGHT, "memory": "cuda", "policy": "strict-wait"}
+    with (
+        cf.Publisher("film", **args) as pub,
+        child(compare_with_the_cpu, str(film), seconds=60) as reader,
+    ):
+        until(lambda: pub.stats.subscribers == 1, seconds=60)
+        for packet in packets:
+            for frame in decoder.Decode(packet):
+                # The decoder writes the next frame behind the copy, on the same stream.
+                rows = Raw(frame.GetPtrToPlane(0), (ROWS, WIDTH), None, frame)
+                pub.write(rows, stream=stream, timeout=20)
+        assert reader.expect("saw") == {"frames": 100, "wrong": 0}
+
+
+@contextlib.contextmanager
+def decoded_by_ffmpeg(path):
+    """Give the frames of a film as FFmpeg has them on the GPU."""
+    import av
+    from av.codec.hwaccel import HWAccel
+
+    cp.cuda.runtime.free(0)  # makes CuPy's context, and has it current
+    accel = HWAccel(
+        "cuda", device="0", is_hw_owned=True, options={"primary_ctx": "0", "current_ctx": "1"}
+    )
+    with av.open(str(path), hwaccel=accel) as container:
+        container.streams.video[0].codec_context.thread_count = 1
+        yield container.decode(video=0)
+
+
+def planes_of(frame):
+    """Return a frame of FFmpeg's as a buffer, which keeps it."""
+    y, uv = frame.planes
+    return (
+        Raw(y.buffer_ptr, (HEIGHT, WIDTH), (y.line_size, 1), frame),
+        Raw(uv.buffer_ptr, (HEIGHT // 2, WIDTH // 2, 2), (uv.line_size, 2, 1), None),
+    )
+
+
+def test_surfaces_of_ffmpeg_are_shared_while_their_frames_are_held(film):
+    pytest.importorskip("av")
+    with decoded_by_ffmpeg(film) as frames, contextlib.ExitStack() as stack:
+        buffers = [planes_of(frame) for frame in itertools.islice(frames, 12)]
+        number = {y.__cuda_array_interface__["data"][0]: i for i, (y, _) in enumerate(buffers)}
+        args = {**ARGS, "policy": "strict-wait", "buffers": buffers}
+        pub = stack.enter_context(cf.Publisher("film", **args))
+        reader = stack.enter_context(child(compare_with_the_cpu, str(film), seconds=60))
+        until(lambda: pub.stats.subscribers == 1, seconds=60)
+        for index in range(12):
+            pub.publish_buffer(index, stream=cp.cuda.Stream.null)
+        spare = set()
+
+        def make_room():
+            while len(spare) < SPARE:
+                index = pub.wait_free(timeout=20)
+                buffers[index][0].keep = None  # FFmpeg may have it back
+                spare.add(index)
+
+        make_room()
+        for frame in frames:
+            index = number[frame.planes[0].buffer_ptr]
+            buffers[index][0].keep = frame
+            spare.discard(index)
+            pub.publish_buffer(index, stream=cp.cuda.Stream.null)
+            del frame
+            make_room()
+        assert reader.expect("saw") == {"frames": 100, "wrong": 0}
+        assert pub.stats.published == 100
+        pub.close()
+
+
 # --- When a buffer is free ------------------------------------------------------------------------
 
 
@@ -530,8 +766,6 @@ def test_a_handle_that_is_none_is_an_error_that_names_the_way_out():
 
 
 def test_a_size_that_the_peer_invented_is_refused():
-    from cuframes_nb._cuda.pointers import region_of
-
     gpu = devices.gpu(0)
     memory = Allocated(1 << 20)
     arena = IpcArena.share(region_of(memory.address, 0), gpu, memory)
