@@ -66,7 +66,9 @@ with contextlib.suppress(PackageNotFoundError):  # used from a checkout that is 
     datas += copy_metadata("cuframes-nb")
 
 # What this package does without, or has only where the program loads it: each brings much more.
-excludedimports = ["cuframes_nb.notebook", "IPython", "jax", "matplotlib", "rich", "torch", "tqdm"]
+excludedimports = [
+    "cuframes_nb.notebook", "IPython", "cv2", "jax", "matplotlib", "rich", "torch", "tqdm",
+]  # fmt: skip
 
 # Cython modules, whose imports no look at the code shows either.
 for _package in ("cuda.bindings", "cuda.pathfinder", "cupy", "cupy_backends", "fastrlock"):

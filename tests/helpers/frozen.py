@@ -14,6 +14,7 @@ __all__ = ["HOOKS", "SECONDS", "freeze", "ran", "started"]
 
 HOOKS = Path(cuframes_nb.__file__).parent / "__pyinstaller"
 SECONDS = 60
+_BUILD_SECONDS = 240
 
 
 def freeze(path, *options):
@@ -26,7 +27,9 @@ def freeze(path, *options):
         "--specpath", path, "--distpath", path, "--workpath", path / "work", "--name", "program",
         *where, *options, ROOT / "tests/helpers/frozen_program.py",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=path)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=path, timeout=_BUILD_SECONDS
+    )
     assert done.returncode == 0, done.stderr
     return path / "program/program"
 

@@ -24,8 +24,7 @@ RUNTIME_HOOK = HOOKS / "rthooks/pyi_rth_cuframes_nb.py"
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
     """Freeze the program, once, and return it. Films are left out: they are most of its size."""
-    without = ("--exclude-module", "av", "--exclude-module", "PIL")
-    return freeze(tmp_path_factory.mktemp("frozen"), *without)
+    return freeze(tmp_path_factory.mktemp("frozen"), "--exclude-module", "av")
 
 
 def test_two_frozen_processes_share_frames(program, runtime_dir):
@@ -42,6 +41,17 @@ def test_two_frozen_processes_share_frames(program, runtime_dir):
         publisher.send_signal(signal.SIGINT)
         _, err = publisher.communicate(timeout=SECONDS)
     assert publisher.returncode == 0, err
+    assert not list(runtime_dir.glob("*.sock"))
+
+
+def test_the_demo_starts_its_second_process_and_draws(program, tmp_path, runtime_dir):
+    out = tmp_path / "demo.png"
+    code, said, err = ran(
+        program, "demo", "--no-lab", "--memory", "host", "--seconds", "2", "--out", out
+    )
+    assert (code, err) == (0, "")
+    assert "fps" in said  # of the watching process
+    assert out.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert not list(runtime_dir.glob("*.sock"))
 
 
