@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from cuframes_nb._cuda.devices import activated
+
 __all__ = ["is_torch_cuda", "keep_until_read", "wait_until_made"]
 
 
@@ -32,7 +34,7 @@ def keep_until_read(tensor: Any) -> None:
     import torch
 
     theirs = torch.cuda.current_stream(tensor.device)
-    with cupy.cuda.Device(tensor.device.index):
+    with activated(tensor.device.index):
         read = cupy.cuda.Event(disable_timing=True)
         read.record()
         cupy.cuda.runtime.streamWaitEvent(theirs.cuda_stream, read.ptr)

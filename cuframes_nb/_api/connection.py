@@ -73,7 +73,7 @@ class Connection:
         self._finalizer: Callable[[], object] = _nobody
         self._status: Status
         self._path: Path
-        self._reason = ""
+        self._reason = self._sharing = ""
 
     def open(self, deadline: float | None) -> None:
         """Reach the publisher for the first time, waiting for it until `deadline`.
@@ -198,8 +198,9 @@ class Connection:
             self._note(session)
         state = "closed" if self.ended else "live" if session is not None else "waiting"
         return describe(
-            self._status, self._path, state=state, memory_reason=self._reason, complete=False
-        )
+            self._status, self._path, state=state, memory_reason=self._reason,
+            sharing=self._sharing, complete=False,
+        )  # fmt: skip
 
     def _connect(self, deadline: float, path: Path | None = None) -> None:
         """Try once to reach the publisher; raises only for what does not pass by itself."""
@@ -239,7 +240,8 @@ class Connection:
 
     def _note(self, session: Session) -> None:
         self._status = _status_of(session)
-        self._reason = session.epoch.backend.reason
+        backend = session.epoch.backend
+        self._reason, self._sharing = backend.reason, backend.sharing
 
     def _pause(self, deadline: float | None) -> None:
         until = self._retry_at if deadline is None else min(deadline, self._retry_at)

@@ -126,7 +126,9 @@ def devices() -> list[DeviceInfo]:
     return [_with_nvml(info, machine) for info in found]
 
 
-def select_device(device: str | int | None = None, *, frames_on: str | None = None) -> DeviceInfo:
+def select_device(
+    device: str | int | None = None, *, frames_on: str | None = None, peer: bool = False
+) -> DeviceInfo:
     """Return the GPU that a publisher or subscriber would use, and why: see its ``reason``.
 
     Makes no CUDA context and changes no current device.
@@ -140,6 +142,10 @@ def select_device(device: str | int | None = None, *, frames_on: str | None = No
     frames_on
         UUID of the GPU that holds the frames (``StreamInfo.device``), for a subscriber: that GPU
         is used, and `device` may only say the same. ``$CUFRAMES_DEVICE`` does not count.
+    peer
+        With `frames_on`: whether they may be mapped into another GPU, as ``subscribe(peer=True)``
+        does. `device` is used then; by default that GPU if this process sees it, else the default
+        of a publisher. Whether the one reaches the other's memory is not tried.
 
     Raises
     ------
@@ -149,9 +155,12 @@ def select_device(device: str | int | None = None, *, frames_on: str | None = No
     InvalidArgumentError
         If `device` is no way to name a GPU, or fits several.
     """
-    from cuframes_nb._cuda.devices import select, select_holder
+    from cuframes_nb._cuda.devices import select, select_holder, select_peer
 
-    chosen, reason = select(device) if frames_on is None else select_holder(frames_on, device)
+    if frames_on is None:
+        chosen, reason = select(device)
+    else:
+        chosen, reason = (select_peer if peer else select_holder)(frames_on, device)
     info = next(info for info in devices() if info.ordinal == chosen.ordinal)
     return dataclasses.replace(info, reason=reason)
 

@@ -11,7 +11,7 @@ from cuframes_nb._core.clock import now_ns
 from cuframes_nb._os.forks import check_process, this_process
 from cuframes_nb._runtime.leases import Lease
 from cuframes_nb._views.owned import OwnedPlanes
-from cuframes_nb._views.planes import PlaneSource
+from cuframes_nb._views.planes import PlaneSource, RecordsStreams
 from cuframes_nb._wire.control import Record
 from cuframes_nb._wire.messages import RingDescription
 from cuframes_nb.color import ColorSpec
@@ -323,9 +323,11 @@ class Frame:
             stream's handle as a number. It is waited for at the time of release, so it must live
             until then. Without effect on host memory.
         """
-        self._source()
+        source = self._source()
         if self._lease is not None:
             self._lease.record_stream(stream)
+        elif isinstance(source, RecordsStreams):  # a copy that was made for this subscriber
+            source.record_stream(stream)
 
     def release(self) -> None:
         """Give up this frame's claim on the slot. Idempotent, from any thread.

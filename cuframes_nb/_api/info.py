@@ -74,7 +74,8 @@ class StreamInfo:
         (buffers that the publisher's user made).
     sharing
         How the frames reach a subscriber: ``"descriptor"``, ``"legacy handle"`` (which maps for
-        writing, too, and does not keep the memory when its owner frees it) or ``"copied"``.
+        writing, too, and does not keep the memory when its owner frees it) or ``"copied"``; of a
+        subscriber that reads frames of another GPU, ``"peer"`` or ``"copied"``.
     """
 
     key: str
@@ -111,9 +112,13 @@ def describe(
     state: str = "live",
     memory_reason: str = "",
     completion_reason: str = "",
+    sharing: str = "",
     complete: bool = True,
 ) -> StreamInfo:
-    """Return a publisher's status as people read it."""
+    """Return a publisher's status as people read it.
+
+    `sharing` is how its frames come to the one who asks, if not as the publisher shares them.
+    """
     now = now_ns()
     ring = status.ring
     layout = ring.layout
@@ -151,7 +156,7 @@ def describe(
         if complete
         else None,
         ownership="external" if any(arena.external for arena in ring.arenas) else "library",
-        sharing=_sharing(ring.arenas),
+        sharing=sharing or _sharing(ring.arenas),
     )
 
 

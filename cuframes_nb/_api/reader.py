@@ -42,12 +42,12 @@ class Reader:
 
     Attributes
     ----------
-    received, skipped, retries
+    received, skipped, retries, copied
         Counters, see :class:`~cuframes_nb.SubscriberStats`.
     """
 
     def __init__(self, connection: Connection, mode: ReadMode, spin_ns: int) -> None:
-        self.received = self.skipped = self.retries = 0
+        self.received = self.skipped = self.retries = self.copied = 0
         self._connection = connection
         self._strict = mode is ReadMode.STRICT
         self._cadence = Cadence(spin_ns) if spin_ns else None
@@ -243,4 +243,6 @@ class Reader:
             if self._cadence is not None:
                 self._cadence.note(seq, record.published_ns)
         self.received += 1
+        if lease is None:
+            self.copied += 1
         return Frame(session.welcome.key, ring, record, planes, lease)

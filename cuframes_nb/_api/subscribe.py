@@ -16,7 +16,7 @@ from cuframes_nb._api.subscriber import Subscriber
 from cuframes_nb._runtime.select import subscriber_backend
 from cuframes_nb._runtime.session import SessionOptions
 from cuframes_nb._wire.messages import ReadMode
-from cuframes_nb.errors import InvalidArgumentError
+from cuframes_nb.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = ["subscribe"]
 
@@ -32,6 +32,8 @@ def subscribe(
     timeout: float | None = 5.0,
     reconnect: bool = True,
     device: str | int | None = None,
+    peer: bool = False,
+    copy_to: str | int | None = None,
     name: str | None = None,
     writable: bool = False,
     trusted_uids: Collection[int] = (),
@@ -53,8 +55,16 @@ def subscribe(
     reconnect
         Whether to wait for the publisher to come back when it goes.
     device
-        GPU to use the frames on (UUID, beginning of a UUID, PCI bus id, ordinal); by default the
-        one that holds them.
+        GPU to read the frames on (UUID, beginning of a UUID, PCI bus id, ordinal); by default the
+        one that holds them, and without `peer` it can be no other.
+    peer
+        Whether frames that another GPU holds may be mapped into the one that reads them: `device`,
+        by default the one that holds them if this process sees it, else the one that
+        `select_device` returns. Nothing is copied: each read goes over NVLink or PCI Express.
+        The GPU that holds them may be hidden from this process, and gets no context here.
+    copy_to
+        GPU that each frame is copied to when it is taken, once, on CuPy's current stream there;
+        frames that are there already are not copied. The GPU that holds them must be visible.
     name
         What the publisher's ``info`` calls this subscriber; by default the program's name.
     writable
@@ -82,16 +92,26 @@ def subscribe(
         If the publisher does not let this user in, or is one this user does not trust.
     DeviceError
         If the GPU that holds the frames is not on this machine, is hidden from this process, or is
-        not the one asked for.
+        not the one asked for; with `peer`, if that one cannot reach its memory.
     InvalidArgumentError
-        If a value is wrong, or a `device` is named for a stream in host memory.
+        If a value is wrong, or a GPU is named for a stream in host memory.
     UnsupportedError
         If the frames are of a kind that cannot be read here; the message says what can be done.
     """
     if mode not in _MODES:
         raise InvalidArgumentError(f"mode {mode!r} is not known; use 'newest' or 'strict'")
+    if peer and copy_to is not None:
+        raise InvalidArgumentError(
+            f"peer=True reads the frames where they are, and copy_to={copy_to!r} copies each: say "
+            f"one of them"
+        )
     address, uids, spin_ns = Address(source), _uids(trusted_uids), _spin_ns(spin_us)
     if address.scheme != OWN_SCHEME:
+        if peer or copy_to is not None:
+            raise UnsupportedError(
+                f"peer=True and copy_to= are not for the frames of a pipeline, {address}: "
+                f"subscribe without them, and copy to the other GPU what it needs"
+            )
         read: Callable[..., Subscriber] = address.bridge.subscribe
         return read(
             address.other_path,
@@ -106,7 +126,7 @@ def subscribe(
     options = SessionOptions(
         _MODES[mode],
         _short_name(name),
-        functools.partial(subscriber_backend, device=device),
+        functools.partial(subscriber_backend, device=device, peer=peer, copy_to=copy_to),
         writable,
         uids,
     )

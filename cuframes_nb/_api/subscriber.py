@@ -187,6 +187,7 @@ class Subscriber:
             epoch=session.epoch.message.epoch if session else 0,
             leases=session.epoch.held if session else 0,
             lease_limit=session.epoch.limit if session else 0,
+            copied=self._reader.copied,
         )
 
     @property

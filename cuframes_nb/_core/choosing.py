@@ -14,7 +14,16 @@ from typing import Final, NamedTuple
 
 from cuframes_nb.errors import DeviceError, InvalidArgumentError
 
-__all__ = ["ENVIRONMENT", "WAYS", "Candidate", "Choice", "choose", "choose_holder", "listing"]
+__all__ = [
+    "ENVIRONMENT",
+    "WAYS",
+    "Candidate",
+    "Choice",
+    "choose",
+    "choose_holder",
+    "choose_peer",
+    "listing",
+]
 
 ENVIRONMENT: Final = "CUFRAMES_DEVICE"
 
@@ -58,6 +67,7 @@ def choose(
     *,
     default: str = "",
     veil: str = "",
+    argument: str = "device",
 ) -> Choice:
     """Return the GPU for a publisher, and why that one.
 
@@ -72,6 +82,8 @@ def choose(
         The same, from ``$CUFRAMES_DEVICE``; empty for the discrete GPU with the most memory.
     veil
         What may hide GPUs that nobody tells of; empty if all hidden ones are among `candidates`.
+    argument
+        What people call `wanted`.
 
     Raises
     ------
@@ -81,7 +93,7 @@ def choose(
         If it is not on this machine, or hidden from this process; the message says which.
     """
     if wanted is not None:
-        return Choice(_named(candidates, wanted, f"device={wanted!r}", veil), "asked for")
+        return Choice(_named(candidates, wanted, f"{argument}={wanted!r}", veil), "asked for")
     if default.strip():
         name = f"${ENVIRONMENT}={default!r}"
         return Choice(_named(candidates, default, name, veil), f"${ENVIRONMENT}")
@@ -94,6 +106,7 @@ def choose_holder(
     wanted: str | int | None = None,
     *,
     veil: str = "",
+    hint: str = "",
 ) -> Choice:
     """Return the GPU that holds a publisher's frames, for a subscriber.
 
@@ -107,6 +120,8 @@ def choose_holder(
         The GPU that the subscriber asked for, as in `choose`; None if it takes any.
     veil
         As in `choose`.
+    hint
+        What else may be done where another GPU is there to read them.
 
     Raises
     ------
@@ -117,20 +132,75 @@ def choose_holder(
         message says which.
     """
     frames = f"the frames are on GPU {uuid}"
-    holder = next((c for c in candidates if _bare(c.uuid) == _bare(uuid)), None)
+    holder = _holder(candidates, uuid)
+    # An instance that MIG makes of a GPU reaches no other one.
+    helpful = hint and _visible(candidates) and not (holder and holder.parent)
+    hint = f"; {hint}" if helpful else ""
     if holder is None:
-        raise DeviceError(f"{frames}, which is {_absent(veil)}; here: {listing(candidates)}")
+        hint = hint if veil else ""
+        raise DeviceError(f"{frames}, which is {_absent(veil)}; here: {listing(candidates)}{hint}")
     if holder.ordinal is None:
-        raise DeviceError(f"{frames}, which is {_hidden(holder)}")
+        raise DeviceError(f"{frames}, which is {_hidden(holder)}{hint}")
     if wanted is not None:
         other = _named(candidates, wanted, f"device={wanted!r}", veil)
         if other is not holder:
             raise DeviceError(
                 f"{frames} ({holder.name}, ordinal {holder.ordinal}), and device={wanted!r} is "
                 f"another one ({other}): subscribe without device= and copy to the other GPU what "
-                f"it needs"
+                f"it needs{hint}"
             )
+    return _at_home(holder)
+
+
+def choose_peer(
+    candidates: Sequence[Candidate],
+    uuid: str,
+    wanted: str | int | None = None,
+    *,
+    default: str = "",
+    veil: str = "",
+) -> Choice:
+    """Return the GPU that reads a publisher's frames, be they its own or mapped into it.
+
+    Parameters
+    ----------
+    candidates
+        Those that the process sees; hidden ones as far as they are known.
+    uuid
+        Of the GPU that holds the frames. It may be hidden: what it holds can still be mapped.
+    wanted
+        The GPU to read them; None for the one that holds them if the process sees it, else the
+        choice of a publisher.
+    default, veil
+        As in `choose`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If `wanted` is no way to name a GPU, or fits several.
+    DeviceError
+        If the frames are on no GPU of this machine, or the process sees none that fits.
+    """
+    holder = _holder(candidates, uuid)
+    if holder is None and not veil:
+        raise DeviceError(
+            f"the frames are on GPU {uuid}, which is {_absent(veil)}; here: {listing(candidates)}"
+        )
+    if wanted is None and holder is not None and holder.ordinal is not None:
+        return _at_home(holder)
+    reader, reason = choose(candidates, wanted, default=default, veil=veil)
+    if reader is holder:
+        return _at_home(holder)
+    where = f"{holder.name} ({uuid})" if holder else uuid
+    return Choice(reader, f"{reason}, to read frames that are on {where}")
+
+
+def _at_home(holder: Candidate) -> Choice:
     return Choice(holder, f"the frames are on {holder.name}")
+
+
+def _holder(candidates: Sequence[Candidate], uuid: str) -> Candidate | None:
+    return next((c for c in candidates if _bare(c.uuid) == _bare(uuid)), None)
 
 
 def listing(candidates: Sequence[Candidate]) -> str:

@@ -29,3 +29,4 @@ class SubscriberStats(NamedTuple):
     epoch: int  #: number of the current configuration; 0 while not connected
     leases: int  #: slots it holds in the current epoch
     lease_limit: int  #: slots that it may hold
+    copied: int = 0  #: frames, of those received, that were copied for it

@@ -9,7 +9,14 @@ import os
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from cuframes_nb._core.choosing import ENVIRONMENT, Candidate, Choice, choose, choose_holder
+from cuframes_nb._core.choosing import (
+    ENVIRONMENT,
+    Candidate,
+    Choice,
+    choose,
+    choose_holder,
+    choose_peer,
+)
 from cuframes_nb._core.uuids import uuid_text
 from cuframes_nb._cuda.driver import call, driver, error, function, initialise
 from cuframes_nb._cuda.hidden import unseen
@@ -27,6 +34,8 @@ __all__ = [
     "peers",
     "select",
     "select_holder",
+    "select_peer",
+    "visible",
     "why_none",
 ]
 
@@ -123,7 +132,7 @@ def why_none(failure: DeviceError) -> str:
     raise failure
 
 
-def select(wanted: str | int | None) -> tuple[Gpu, str]:
+def select(wanted: str | int | None, argument: str = "device") -> tuple[Gpu, str]:
     """Return the GPU for a publisher, and why that one. Makes no context on any.
 
     Parameters
@@ -131,6 +140,8 @@ def select(wanted: str | int | None) -> tuple[Gpu, str]:
     wanted
         UUID, unique beginning of one, PCI bus id or ordinal; None for ``$CUFRAMES_DEVICE``, else
         the discrete GPU with the most memory.
+    argument
+        What people call it.
 
     Raises
     ------
@@ -141,7 +152,7 @@ def select(wanted: str | int | None) -> tuple[Gpu, str]:
         If that is no way to name a GPU, or fits several.
     """
     default = os.environ.get(ENVIRONMENT, "")
-    return _chosen(functools.partial(choose, wanted=wanted, default=default))
+    return _chosen(functools.partial(choose, wanted=wanted, default=default, argument=argument))
 
 
 def find_by_uuid(uuid: bytes) -> Gpu:
@@ -155,8 +166,22 @@ def find_by_uuid(uuid: bytes) -> Gpu:
     return select_holder(uuid_text(uuid), None)[0]
 
 
-def select_holder(uuid: str, wanted: str | int | None) -> tuple[Gpu, str]:
+def visible(uuid: bytes) -> Gpu | None:
+    """Return the visible GPU with that UUID, None if there is none."""
+    return next((gpu for gpu in gpus() if gpu.uuid == uuid), None)
+
+
+def select_holder(uuid: str, wanted: str | int | None, hint: str = "") -> tuple[Gpu, str]:
     """Return the GPU that holds a publisher's frames, for a subscriber that may want another.
+
+    Parameters
+    ----------
+    uuid
+        Of that GPU.
+    wanted
+        What the subscriber asked for, None for any.
+    hint
+        What an error proposes where another GPU could read them.
 
     Raises
     ------
@@ -166,23 +191,45 @@ def select_holder(uuid: str, wanted: str | int | None) -> tuple[Gpu, str]:
     InvalidArgumentError
         If `wanted` is no way to name a GPU, or fits several.
     """
-    return _chosen(functools.partial(choose_holder, uuid=uuid, wanted=wanted))
+    return _chosen(functools.partial(choose_holder, uuid=uuid, wanted=wanted, hint=hint))
+
+
+def select_peer(uuid: str, wanted: str | int | None) -> tuple[Gpu, str]:
+    """Return the GPU that reads a publisher's frames, whichever holds them, and why that one.
+
+    Parameters
+    ----------
+    uuid
+        Of the GPU that holds the frames, which may be hidden.
+    wanted
+        What the subscriber asked for; None for the one that holds them if it is visible, else as
+        `select`.
+
+    Raises
+    ------
+    DeviceError
+        If the frames are on no GPU of this machine, or none is visible that fits.
+    InvalidArgumentError
+        If `wanted` is no way to name a GPU, or fits several.
+    """
+    default = os.environ.get(ENVIRONMENT, "")
+    return _chosen(functools.partial(choose_peer, uuid=uuid, wanted=wanted, default=default))
 
 
 def _chosen(choice: Callable[..., Choice]) -> tuple[Gpu, str]:
     """Choose among the visible GPUs; the others, which take time to find, only say why not."""
-    visible: list[Candidate] = []
+    seen: list[Candidate] = []
     problem, failure = "", None
     try:
-        visible = [_candidate(g) for g in gpus()]
+        seen = [_candidate(g) for g in gpus()]
     except DeviceError as error:
         problem, failure = why_none(error), error
     with contextlib.suppress(DeviceError):
-        return _logged(choice(visible))
-    hidden, veil = unseen([c.uuid for c in visible], problem)
+        return _logged(choice(seen))
+    hidden, veil = unseen([c.uuid for c in seen], problem)
     if problem and failure is not None and not hidden:
         raise failure
-    return _logged(choice([*visible, *hidden], veil=veil))
+    return _logged(choice([*seen, *hidden], veil=veil))
 
 
 def _logged(choice: Choice) -> tuple[Gpu, str]:
@@ -205,20 +252,29 @@ def activated(ordinal: int) -> Activation:
 class Activation:
     """A context manager, usable again and again: one context current, then what was before.
 
+    CuPy's current device follows it. CuPy's own way, ``with cupy.cuda.Device(n)``, ends by setting
+    the device that was current, and since CUDA 12 that alone makes a context there, on a GPU that
+    nobody may have used.
+
     A class and bound functions, because it is used several times a frame.
+
+    Attributes
+    ----------
+    context
+        The driver's handle of it.
     """
 
-    __slots__ = ("_context", "_pop", "_push")
+    __slots__ = ("_pop", "_push", "context")
 
     def __init__(self, ordinal: int) -> None:
         # Retained for the life of the process, as the CUDA runtime (CuPy, torch) does.
         initialise()
-        self._context = call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", ordinal))
+        self.context = call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", ordinal))
         self._push = function("cuCtxPushCurrent")
         self._pop = function("cuCtxPopCurrent")
 
     def __enter__(self) -> None:
-        status = self._push(self._context)[0]
+        status = self._push(self.context)[0]
         if status:
             raise error("cuCtxPushCurrent", status)
 

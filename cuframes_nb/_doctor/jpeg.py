@@ -50,6 +50,7 @@ def _encoded(ordinal: int) -> str:
     DeviceError
         If it does not work.
     """
+    from cuframes_nb._cuda.devices import activated
     from cuframes_nb._cuda.nvjpeg.binding import load
     from cuframes_nb._cuda.nvjpeg.painter import Picture
     from cuframes_nb._cuda.nvjpeg.pictures import PictureEncoder
@@ -60,7 +61,7 @@ def _encoded(ordinal: int) -> str:
     with contextlib.closing(PictureEncoder(ordinal)) as encoder:
         import cupy
 
-        with cupy.cuda.Device(ordinal):
+        with activated(ordinal):
             gray = cupy.full((_SIDE, _SIDE), 128, cupy.uint8)
         whole = (0, 0, _SIDE, _SIDE)
         color = ColorSpec("bt709", "full")

@@ -14,7 +14,7 @@ from cuframes_nb._os.memfd import check_sealed
 from cuframes_nb._runtime.backend import Backend, Revocable
 from cuframes_nb._runtime.leases import Lease, LeaseTable
 from cuframes_nb._views.planes import PlaneSource
-from cuframes_nb._views.tiled import TiledPlanes
+from cuframes_nb._views.tiled import CopyingPlanes
 from cuframes_nb._wire.control import CONTROL_NBYTES, ControlReader, Record
 from cuframes_nb._wire.messages import ArenaDescription, Epoch, MemoryKind
 from cuframes_nb.errors import RemoteProtocolError
@@ -92,7 +92,7 @@ class AttachedEpoch:
             )
             for slot in ring.slots
         ]
-        self._has_tiled = any(isinstance(planes, TiledPlanes) for planes in self._planes)
+        self._has_copying = any(isinstance(planes, CopyingPlanes) for planes in self._planes)
         self._fleeting = [planes for planes in self._planes if isinstance(planes, Revocable)]
         self.revoked = False  #: whether the memory went with its publisher
         self._lease_makers = [self._backend_of(slot.arena).lease_maker for slot in ring.slots]
@@ -141,7 +141,7 @@ class AttachedEpoch:
                 f"slot {slot} is announced as frame {seq} and recorded as {record.seq}"
             )
         planes = self._planes[slot]
-        if self._has_tiled and isinstance(planes, TiledPlanes):
+        if self._has_copying and isinstance(planes, CopyingPlanes):
             # On a GPU the lease, which ends here, waits for the copy.
             return None, planes.copied(), record
         return lease, planes, record

@@ -80,6 +80,8 @@ class Backend(abc.ABC):
         Why this kind was chosen, for people.
     device
         ``"cpu"`` or ``"cuda:N"`` by this process's ordinals.
+    sharing
+        How frames come to this subscriber, if not in the way that the publisher shares them.
     lease_maker
         Makes the lease for a slot that was just taken.
     """
@@ -87,6 +89,7 @@ class Backend(abc.ABC):
     kind: MemoryKind
     reason: str
     device: str
+    sharing: str = ""
     lease_maker: LeaseMaker
 
     @abc.abstractmethod

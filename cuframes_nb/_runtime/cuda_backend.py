@@ -15,19 +15,14 @@ from cuframes_nb._cuda.streams import is_capturing, stream_handle, synchronise
 from cuframes_nb._cuda.vmm import Allocation
 from cuframes_nb._memory.arena import Arena, Part
 from cuframes_nb._memory.ipc import IpcArena
-from cuframes_nb._memory.vmm import VmmArena
+from cuframes_nb._memory.vmm import Home, VmmArena
 from cuframes_nb._os.mapping import Mapping
 from cuframes_nb._runtime.backend import Backend, CompletionWriter, unmappable
 from cuframes_nb._runtime.leases import LeaseTable
 from cuframes_nb._views.planes import PlaneSource
 from cuframes_nb._wire.control import COMPLETIONS_OFFSET, CONTROL_NBYTES, ControlWriter
 from cuframes_nb._wire.messages import Completion, MemoryKind
-from cuframes_nb.errors import (
-    CudaError,
-    DeviceError,
-    InvalidArgumentError,
-    UnsupportedError,
-)
+from cuframes_nb.errors import CudaError, InvalidArgumentError, UnsupportedError
 from cuframes_nb.formats import FrameLayout
 
 __all__ = ["CudaBackend", "require_cupy"]
@@ -96,11 +91,21 @@ class _SynchronisedCompletion(CompletionWriter):
 
 
 class CudaBackend(Backend):
-    """Memory of one GPU, shared as descriptors; made with `for_publisher` or `for_subscriber`."""
+    """Memory of one GPU, shared as descriptors; made with `for_publisher` or `for_subscriber`.
+
+    Parameters
+    ----------
+    gpu
+        The GPU that writes or reads it.
+    reason
+        Why that one, for people.
+    home
+        The GPU that holds it, if that is another.
+    """
 
     kind = MemoryKind.CUDA_VMM
 
-    def __init__(self, gpu: Gpu, reason: str) -> None:
+    def __init__(self, gpu: Gpu, reason: str, home: Home | None = None) -> None:
         # Modules that import CuPy, which is there by now; bound here because they are used for
         # every frame.
         from cuframes_nb._runtime import stream_leases
@@ -109,6 +114,7 @@ class CudaBackend(Backend):
         self.gpu = gpu
         self.device = f"cuda:{gpu.ordinal}"
         self.reason = reason
+        self._home = home
         self._releaser = stream_leases.releaser(gpu.ordinal)
         self.lease_maker = functools.partial(stream_leases.StreamLease, self._releaser)
         self._planes_type = cuda.CudaPlanes
@@ -143,8 +149,17 @@ class CudaBackend(Backend):
         return cls(gpu, f"on {gpu.name}")
 
     @classmethod
-    def for_subscriber(cls, uuid: bytes, device: str | int | None) -> Self:
+    def for_subscriber(cls, uuid: bytes, device: str | int | None, hint: str = "") -> Self:
         """Find the GPU that holds the frames.
+
+        Parameters
+        ----------
+        uuid
+            Of that GPU.
+        device
+            What the subscriber asked for, None for any.
+        hint
+            What an error proposes where another GPU could read them.
 
         Raises
         ------
@@ -154,16 +169,7 @@ class CudaBackend(Backend):
             If CuPy is missing.
         """
         require_cupy()
-        gpu = devices.find_by_uuid(uuid)
-        if device is not None:
-            wanted, _ = devices.select(device)
-            if wanted.uuid != uuid:
-                raise DeviceError(
-                    f"the frames are on GPU {uuid_text(uuid)} ({gpu.name}, ordinal "
-                    f"{gpu.ordinal}), and device={device!r} is another one: subscribe without "
-                    f"device= and copy to the other GPU what it needs"
-                )
-        return cls(gpu, f"the frames are on {gpu.name}")
+        return cls(*devices.select_holder(uuid_text(uuid), device, hint))
 
     def create_arena(self, nbytes: int) -> Arena:
         return VmmArena.create(nbytes, self.gpu)
@@ -171,7 +177,7 @@ class CudaBackend(Backend):
     def attach_arena(self, parts: Sequence[Part], *, writable: bool) -> Arena:
         match parts[0].description.kind:
             case MemoryKind.CUDA_VMM:
-                return VmmArena.attach(parts, self.gpu, writable=writable)
+                return VmmArena.attach(parts, self.gpu, writable=writable, home=self._home)
             case MemoryKind.CUDA_IPC:
                 return IpcArena.attach(parts[0].description, self.gpu)
             case kind:
@@ -220,7 +226,7 @@ class CudaBackend(Backend):
 
         from cuframes_nb._views.transfer import to_this_gpu
 
-        with cupy.cuda.Device(self.gpu.ordinal):
+        with activated(self.gpu.ordinal):
             return to_this_gpu(cupy.asarray(array))
 
     def copy_in(self, target: Any, source: Any) -> None:
@@ -231,12 +237,10 @@ class CudaBackend(Backend):
         if isinstance(source, np.ndarray):
             to_gpu(target, source)
             return
-        import cupy
-
         from cuframes_nb._views.transfer import to_this_gpu
 
         # On the slot's GPU, whichever is current: completion is told on that one's stream.
-        with cupy.cuda.Device(self.gpu.ordinal):
+        with activated(self.gpu.ordinal):
             target[...] = to_this_gpu(source)
 
     @contextlib.contextmanager
@@ -244,11 +248,9 @@ class CudaBackend(Backend):
         if stream is None:
             yield
             return
-        import cupy
-
         from cuframes_nb._views.cuda import as_cupy_stream
 
-        with cupy.cuda.Device(self.gpu.ordinal), as_cupy_stream(stream):
+        with activated(self.gpu.ordinal), as_cupy_stream(stream):
             yield
 
 

@@ -14,6 +14,7 @@ from cuframes_nb._memory.host import HostArena
 from cuframes_nb._os.mapping import Mapping
 from cuframes_nb._runtime.backend import Backend, CompletionWriter, unmappable
 from cuframes_nb._runtime.leases import Lease
+from cuframes_nb._views.downloads import as_numpy
 from cuframes_nb._views.host import HostPlanes
 from cuframes_nb._views.planes import PlaneSource
 from cuframes_nb._wire.control import ControlWriter
@@ -84,7 +85,7 @@ class HostBackend(Backend):
         )
 
     def to_own(self, array: Any) -> Any:
-        return array if isinstance(array, np.ndarray) else array.get()
+        return as_numpy(array)
 
     def copy_in(self, target: Any, source: Any) -> None:
         target[...] = self.to_own(source)

@@ -9,7 +9,7 @@ from cuframes_nb._cuda.devices import ENVIRONMENT as DEVICE_ENVIRONMENT
 from cuframes_nb._runtime.backend import Backend, unmappable
 from cuframes_nb._runtime.host_backend import HostBackend
 from cuframes_nb._wire.messages import ArenaDescription, MemoryKind
-from cuframes_nb.errors import CuframesError, InvalidArgumentError
+from cuframes_nb.errors import CuframesError, InvalidArgumentError, UnsupportedError
 
 __all__ = ["MEMORY_CHOICES", "buffers_backend", "publisher_backend", "subscriber_backend"]
 
@@ -93,33 +93,60 @@ def _check_choice(memory: str) -> None:
         )
 
 
-def subscriber_backend(description: ArenaDescription, device: str | int | None) -> Backend:
+def subscriber_backend(
+    description: ArenaDescription,
+    device: str | int | None,
+    *,
+    peer: bool = False,
+    copy_to: str | int | None = None,
+) -> Backend:
     """Return the backend that maps an arena of another process.
+
+    Parameters
+    ----------
+    description
+        What the publisher says of it.
+    device, peer, copy_to
+        As `subscribe` has them.
 
     Raises
     ------
     InvalidArgumentError
-        If a `device` is named for host memory.
+        If a GPU is named for host memory.
     DeviceError
         If the GPU that holds it is not here, hidden, or another than the one asked for.
     UnsupportedError
-        If this version cannot map that kind.
+        If this version cannot map that kind, or not so.
     """
-    match description.kind:
-        case MemoryKind.HOST:
-            if device is not None:
+    if description.kind is MemoryKind.HOST:
+        for name, gpu in (("device", device), ("copy_to", copy_to)):
+            if gpu is not None:
                 raise InvalidArgumentError(
-                    f"the frames are in host memory, which has no device, but device={device!r} "
-                    f"was given: subscribe without device= and copy to the GPU what it needs"
+                    f"the frames are in host memory, which has no device, but {name}={gpu!r} "
+                    f"was given: subscribe without {name}= and copy to the GPU what it needs"
                 )
-            return HostBackend("the publisher's choice")
-        case MemoryKind.CUDA_VMM | MemoryKind.CUDA_IPC:
+        return HostBackend("the publisher's choice")
+    hint = ""
+    if description.kind is not MemoryKind.CUDA_VMM:
+        refused = "peer=True and copy_to= are for frames that the library allocated or that are"
+        refused += f" shared like those, and these are memory of kind {description.kind.label}"
+        if copy_to is not None:
+            raise UnsupportedError(f"{refused}: subscribe without copy_to= and copy with CuPy")
+        hint = refused if peer else ""
+    match description.kind:
+        case MemoryKind.CUDA_VMM:
+            from cuframes_nb._runtime import other_gpu
+
+            return other_gpu.for_subscriber(
+                description.device_uuid, device, peer=peer, copy_to=copy_to
+            )
+        case MemoryKind.CUDA_IPC:
             from cuframes_nb._runtime.cuda_backend import CudaBackend
 
-            return CudaBackend.for_subscriber(description.device_uuid, device)
+            return CudaBackend.for_subscriber(description.device_uuid, device, hint)
         case MemoryKind.VULKAN:
             from cuframes_nb._runtime import vulkan_backend
 
-            return vulkan_backend.for_subscriber(description, device)
+            return vulkan_backend.for_subscriber(description, device, hint)
         case kind:
             raise unmappable(kind)

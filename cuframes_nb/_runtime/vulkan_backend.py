@@ -37,8 +37,17 @@ def for_publisher(backend: Backend) -> Backend:
     return VulkanHostBackend("in Vulkan memory")
 
 
-def for_subscriber(description: ArenaDescription, device: str | int | None) -> Backend:
+def for_subscriber(
+    description: ArenaDescription, device: str | int | None, hint: str = ""
+) -> Backend:
     """Return the backend that maps another process's Vulkan memory.
+
+    Parameters
+    ----------
+    description
+        What the publisher says of it.
+    device, hint
+        As ``CudaBackend.for_subscriber`` has them.
 
     Raises
     ------
@@ -52,7 +61,9 @@ def for_subscriber(description: ArenaDescription, device: str | int | None) -> B
     tiled = description.tiling is Tiling.OPTIMAL
     if not unpack(description).host:
         how = _TILED if tiled else _MAPPED
-        return VulkanCudaBackend.for_vulkan(description.device_uuid, device, how)
+        backend = VulkanCudaBackend.for_subscriber(description.device_uuid, device, hint)
+        backend.reason = f"{backend.reason}, {how}"
+        return backend
     if device is not None:
         raise InvalidArgumentError(
             f"the frames are in host memory, by a software Vulkan driver, which has no device, but "
@@ -116,13 +127,6 @@ class VulkanCudaBackend(CudaBackend):
     """Memory of a Vulkan program on an NVIDIA GPU."""
 
     kind = MemoryKind.VULKAN
-
-    @classmethod
-    def for_vulkan(cls, uuid: bytes, device: str | int | None, how: str) -> VulkanCudaBackend:
-        """Find the GPU that holds the frames, as `for_subscriber` does."""
-        backend = cls.for_subscriber(uuid, device)
-        backend.reason = f"{backend.reason}, {how}"
-        return backend
 
     def completion(self, control: ControlWriter, mapping: Mapping) -> CompletionWriter:
         return _Completion(control, super().completion(control, mapping))

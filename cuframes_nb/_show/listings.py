@@ -150,7 +150,8 @@ _OWNERS: Final = {
 _WAYS: Final = {
     "descriptor": "by descriptor",
     "legacy handle": "by legacy handle: mapped for writing, too, and gone when its owner frees it",
-    "copied": "each subscriber copies each frame, which cannot be read where it is",
+    "copied": "who reads it copies each frame, once",
+    "peer": "by descriptor, mapped into another GPU than the one that holds it",
 }
 
 

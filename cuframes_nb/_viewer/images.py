@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cuframes_nb._cuda.nvjpeg.pictures import own_pixels
 from cuframes_nb._viewer.colormaps import COLORMAPS, colormap
+from cuframes_nb._views.downloads import as_numpy
 from cuframes_nb.errors import InvalidArgumentError
 
 __all__ = [
@@ -159,7 +160,7 @@ def host_array(value: Any) -> NDArray[Any]:
         if hasattr(value, "detach"):  # torch
             array = np.asarray(value.detach().cpu().numpy())
         elif hasattr(value, "get") and hasattr(value, "__cuda_array_interface__"):  # CuPy
-            array = np.asarray(value.get())
+            array = as_numpy(value)
         else:
             array = np.asarray(value)
     except (TypeError, ValueError) as error:

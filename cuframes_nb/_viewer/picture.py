@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cuframes_nb._api.frame import Frame
 from cuframes_nb._cuda.nvjpeg.painter import Picture
 from cuframes_nb._viewer.images import DevicePixels, Pixels, device_of, on_host
+from cuframes_nb._views.downloads import as_numpy
 from cuframes_nb.color import ColorSpec
 from cuframes_nb.errors import UnsupportedError
 from cuframes_nb.formats import PixelFormat
@@ -88,7 +89,10 @@ class Scaler:
         """Return the part `roi` of a frame at `size`."""
         self._was_on_gpu = self._takes(frame.device)
         if self._was_on_gpu:
-            return Picture(frame.planes, frame.format, frame.color, roi, size, is_queued=False)
+            lease, _ = frame._claim()  # noqa: SLF001  without one it is a copy, perhaps not made yet
+            return Picture(
+                frame.planes, frame.format, frame.color, roi, size, is_queued=lease is None
+            )
         if self._reformatter is None or not _is_known(frame, roi):
             return rgb_pixels(frame, roi, size)
         x, y, width, height = roi
@@ -149,7 +153,7 @@ def rgb_pixels(frame: Frame, roi: Rect | None, size: Size | None) -> Pixels:
         crop=None if whole else roi,
         size=None if size is None or (roi is not None and size == roi[2:]) else size,
     )
-    pixels: Pixels = rgb.get() if hasattr(rgb, "get") else rgb
+    pixels: Pixels = as_numpy(rgb)
     return pixels
 
 

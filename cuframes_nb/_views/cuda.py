@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, TypeAlias
 
 import cupy
 
 from cuframes_nb._core.gpu_planes import GpuPlanes
+from cuframes_nb._cuda.devices import activated
 from cuframes_nb._cuda.streams import stream_handle
 from cuframes_nb._views.geometry import rows_geometry
+from cuframes_nb._views.planes import RecordsStreams
 from cuframes_nb.formats import FrameLayout
 
 __all__ = ["CudaPlanes", "LeasedArray", "as_cupy_stream"]
@@ -23,11 +25,6 @@ _Place: TypeAlias = tuple[int, int, tuple[int, ...], tuple[int, ...]]
 
 _UnownedMemory: Final = cupy.cuda.UnownedMemory
 _MemoryPointer: Final = cupy.cuda.MemoryPointer
-
-
-@runtime_checkable
-class _RecordsStreams(Protocol):
-    def record_stream(self, stream: object) -> None: ...
 
 
 class _Handle:
@@ -65,7 +62,7 @@ class LeasedArray(cupy.ndarray):  # type: ignore[misc]  # cupy has no types
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
         """Export, and have the slot wait for the consumer's stream before it goes back."""
         owner = getattr(self.data.mem, "_owner", None)
-        if stream != -1 and isinstance(owner, _RecordsStreams):
+        if stream != -1 and isinstance(owner, RecordsStreams):
             owner.record_stream(_LEGACY_STREAM if stream is None else stream)
         return super().__dlpack__(stream=stream, **options)
 
@@ -113,7 +110,7 @@ class CudaPlanes:
 
     def active(self) -> AbstractContextManager[Any]:
         """Make the GPU current for a block."""
-        return cupy.cuda.Device(self._ordinal)  # type: ignore[no-any-return]  # cupy has no types
+        return activated(self._ordinal)
 
     def plane(self, index: int, owner: object) -> Any:
         """Return plane `index`; the array keeps `owner` alive."""

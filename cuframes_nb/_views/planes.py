@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from cuframes_nb._core.gpu_planes import GpuPlanes
 
-__all__ = ["PlaneSource"]
+__all__ = ["PlaneSource", "RecordsStreams"]
+
+
+@runtime_checkable
+class RecordsStreams(Protocol):
+    """What keeps memory until the streams that read it have passed."""
+
+    def record_stream(self, stream: object) -> None:
+        """Note that work on `stream` reads it."""
 
 
 class PlaneSource(Protocol):

@@ -1,4 +1,4 @@
-"""Slots whose pixels are in a driver's own order: each frame is copied out, once."""
+"""Slots of which each frame is copied out, once: their pixels are in a driver's own order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import abc
 import contextlib
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -14,18 +14,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cuframes_nb._core.gpu_planes import GpuPlanes
-from cuframes_nb._cuda.streams import PER_THREAD
+from cuframes_nb._cuda.devices import activated
+from cuframes_nb._cuda.streams import PER_THREAD, is_capturing
 from cuframes_nb._views.host import HostPlanes
 from cuframes_nb._views.lasting import LastingPlanes
 from cuframes_nb._views.planes import PlaneSource
-from cuframes_nb.errors import CuframesError, LocalProtocolError, UnsupportedError
+from cuframes_nb.errors import (
+    CuframesError,
+    InvalidArgumentError,
+    LocalProtocolError,
+    UnsupportedError,
+)
 from cuframes_nb.formats import FrameLayout
 
 if TYPE_CHECKING:
     from cuframes_nb._memory.vulkan_cuda import VulkanCudaImage
     from cuframes_nb._memory.vulkan_host import VulkanHostImage
 
-__all__ = ["CudaTiledPlanes", "HostTiledPlanes", "TiledPlanes", "UnmappedPlanes"]
+__all__ = [
+    "CopyingPlanes",
+    "CudaCopyingPlanes",
+    "CudaTiledPlanes",
+    "HostTiledPlanes",
+    "UnmappedPlanes",
+]
 
 
 class _Unshown(abc.ABC):
@@ -84,22 +96,24 @@ class UnmappedPlanes(_Unshown):
         )
 
 
-class TiledPlanes(_Unshown):
+class CopyingPlanes(_Unshown):
     """A slot of which each frame is copied.
 
     Parameters
     ----------
     layout
         Geometry of the frames.
+    pitch
+        Bytes from row to row of each plane of a copy; by default rows follow each other: the
+        publisher's pitches mean nothing then, and whoever tells them does not set our memory.
     """
 
-    def __init__(self, layout: FrameLayout) -> None:
-        # The publisher's pitches mean nothing here: whoever tells them does not set our memory.
+    def __init__(self, layout: FrameLayout, pitch: Sequence[int] | None = None) -> None:
         self.layout = FrameLayout.make(
             layout.format,
             layout.width,
             layout.height,
-            pitch=[plane.row_bytes for plane in layout.planes],
+            pitch=pitch or [plane.row_bytes for plane in layout.planes],
         )
 
     @abc.abstractmethod
@@ -107,10 +121,12 @@ class TiledPlanes(_Unshown):
         """Return the planes of the frame that is in the slot now, in memory of their own."""
 
     def _refusal(self) -> CuframesError:
-        return LocalProtocolError("a tiled slot was shown, which would be a scrambled picture")
+        return LocalProtocolError(
+            "a slot was shown of which each frame is to be copied: tiled, it would be scrambled"
+        )
 
 
-class HostTiledPlanes(TiledPlanes):
+class HostTiledPlanes(CopyingPlanes):
     """An image of a software Vulkan driver."""
 
     device = "cpu"
@@ -132,12 +148,21 @@ class HostTiledPlanes(TiledPlanes):
         return LastingPlanes(planes, memory, len(self.layout.planes))
 
 
-class CudaTiledPlanes(TiledPlanes):
-    """An image of a Vulkan driver, as CUDA arrays."""
+class CudaCopyingPlanes(CopyingPlanes):
+    """A slot of which each frame is copied into memory of a GPU.
 
-    def __init__(self, arena: VulkanCudaImage, layout: FrameLayout, ordinal: int) -> None:
-        super().__init__(layout)
-        self._arena = arena
+    Parameters
+    ----------
+    layout, pitch
+        As for `CopyingPlanes`.
+    ordinal
+        The GPU.
+    """
+
+    def __init__(
+        self, layout: FrameLayout, ordinal: int, pitch: Sequence[int] | None = None
+    ) -> None:
+        super().__init__(layout, pitch)
         self._ordinal = ordinal
         self.device = f"cuda:{ordinal}"
 
@@ -150,19 +175,46 @@ class CudaTiledPlanes(TiledPlanes):
 
     def active(self) -> AbstractContextManager[Any]:
         """Make the GPU current for a block."""
-        return self.xp.cuda.Device(self._ordinal)  # type: ignore[no-any-return]  # cupy has no types
+        return activated(self._ordinal)
+
+    @abc.abstractmethod
+    def queue(self, address: int, handle: int) -> None:
+        """Queue a copy of the frame to `address`, laid out as `layout`, on a stream of the GPU."""
 
     def copied(self) -> PlaneSource:
-        """Queue a copy of the frame on CuPy's current stream; does not wait."""
+        """Queue a copy of the frame on CuPy's current stream; does not wait.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If that captures a graph, which would copy the slot again with every replay.
+        """
         from cuframes_nb._views.cuda import CudaPlanes
 
         with self.active():
-            memory = self.xp.empty(self.layout.nbytes, dtype="u1")
             stream = self.xp.cuda.get_current_stream()
-            self._arena.copy_to(memory.data.ptr, self.layout, stream.ptr)
+            if is_capturing(stream.ptr):
+                raise InvalidArgumentError(
+                    "the stream is capturing a graph, and these frames are copied when they are "
+                    "taken: take it before the capture"
+                )
+            memory = self.xp.empty(self.layout.nbytes, dtype="u1")
+            self.queue(memory.data.ptr, stream.ptr)
             copy = _Copy(memory, stream, self.active)
         planes = CudaPlanes(memory.data.ptr, self.layout, self._ordinal, leased=True)
         return _CopiedPlanes(planes, copy, len(self.layout.planes))
+
+
+class CudaTiledPlanes(CudaCopyingPlanes):
+    """An image of a Vulkan driver, as CUDA arrays."""
+
+    def __init__(self, arena: VulkanCudaImage, layout: FrameLayout, ordinal: int) -> None:
+        super().__init__(layout, ordinal)
+        self._arena = arena
+
+    def queue(self, address: int, handle: int) -> None:
+        """Queue a copy of the image."""
+        self._arena.copy_to(address, self.layout, handle)
 
 
 class _Copy:
@@ -227,6 +279,10 @@ class _CopiedPlanes(LastingPlanes):
         """Return all planes as one array of rows, to the current stream."""
         self._order()
         return super().rows(owner)
+
+    def record_stream(self, stream: object) -> None:
+        """Have a stream wait for the copy, and the memory for the stream."""
+        self._copy.record_stream(stream)
 
     def _order(self) -> None:
         with self.active():

@@ -8,6 +8,8 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
+from cuframes_nb._cuda.devices import activated
+
 __all__ = ["to_gpu", "to_this_gpu"]
 
 
@@ -19,7 +21,7 @@ def to_gpu(target: Any, source: NDArray[Any]) -> None:
     source = _rows(source)
     width = _row_bytes(source)
     stream = cupy.cuda.get_current_stream(target.device.id)
-    with target.device:
+    with activated(target.device.id):
         cupy.cuda.runtime.memcpy2DAsync(
             target.data.ptr,
             target.strides[0],
@@ -44,13 +46,14 @@ def to_this_gpu(source: Any) -> Any:
     if source.device == here:
         return source
     stream = cupy.cuda.get_current_stream()
-    with source.device:
+    there = activated(source.device.id)
+    with there:
         theirs = cupy.cuda.get_current_stream()
         written = theirs.record()
     stream.wait_event(written)
     copy = cupy.array(source)
     read = stream.record()
-    with source.device:
+    with there:
         theirs.wait_event(read)
     return copy
 

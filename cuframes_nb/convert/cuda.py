@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from cuframes_nb._core.gpu_planes import GpuPlanes
+from cuframes_nb._cuda.devices import activated
 from cuframes_nb.color import ColorSpec
 from cuframes_nb.convert._decode_kernel import KERNEL as DECODE
 from cuframes_nb.convert._encode import copy_rgb
@@ -80,7 +81,7 @@ def render(
     Nothing waits for it. Planes are taken to be right; see :func:`check_planes`.
     """
     for launch in launches(pictures, placements, pixels, target):
-        _launch(launch, DECODE, "convert", target.device)
+        _launch(launch, DECODE, "convert", pictures[0].planes.device)
 
 
 def planes_of(arrays: Sequence[Any]) -> GpuPlanes:
@@ -96,7 +97,7 @@ def _bytes_type(count: int) -> np.dtype[Any]:
     return np.dtype(f"V{count}")
 
 
-def _launch(launch: Launch, source: str, name: str, device: int | None) -> None:
+def _launch(launch: Launch, source: str, name: str, device: int) -> None:
     """Queue a launch on the current stream of that device."""
     # CuPy passes an array of one item by value.
     argument = np.frombuffer(launch.parameter, _bytes_type(len(launch.parameter)))
@@ -105,20 +106,19 @@ def _launch(launch: Launch, source: str, name: str, device: int | None) -> None:
 
 
 @functools.cache
-def _kernel(device: int | None, source: str, name: str, macros: Macros) -> Any:
+def _kernel(device: int, source: str, name: str, macros: Macros) -> Any:
     """Return a kernel for the device of that number, compiled and loaded."""
     options = ("--std=c++17", *(f"-D{macro}={value}" for macro, value in macros))
-    with _cupy().cuda.Device(device):
+    with activated(device):
         module = _cupy().RawModule(code=INTRINSICS + COMMON + source, options=options)
         return module.get_function(name).kernel
 
 
-def _on(device: int | None, act: Any, *arguments: Any) -> Any:
+def _on(device: int, act: Any, *arguments: Any) -> Any:
     """Call `act` with that device current; to make it so would cost more than a launch."""
-    cuda = _cupy().cuda
-    if cuda.runtime.getDevice() == device:
+    if _cupy().cuda.runtime.getDevice() == device:
         return act(*arguments)
-    with cuda.Device(device):
+    with activated(device):
         return act(*arguments)
 
 
@@ -165,13 +165,13 @@ def from_rgb(rgb: Any, fmt: PixelFormat, color: ColorSpec, planes: Sequence[Any]
     """
     _check_device(planes[0], [*planes, rgb])
     if not fmt.is_yuv:
-        with planes[0].device:
+        with activated(planes[0].data.device_id):
             copy_rgb(rgb, planes[0])
         return
     check_planes(planes)
     target = Buffer(rgb.data.ptr, rgb.shape, rgb.strides, "uint8", rgb.data.device_id)
     launch = encode_launch(target, fmt, color, planes_of(planes).addresses)
-    _launch(launch, ENCODE, "encode", target.device)
+    _launch(launch, ENCODE, "encode", rgb.data.device_id)
 
 
 def _cupy() -> Any:  # an untyped module

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuframes_nb._api.frame import Frame
+from cuframes_nb._views.downloads import as_numpy
 
 __all__ = ["data_uri", "on_host", "picture"]
 
@@ -23,7 +24,7 @@ def picture(frame: Frame, width: int | None = None) -> NDArray[np.uint8]:
 
 def on_host(array: Any) -> NDArray[np.uint8]:
     """Return an array of NumPy or CuPy as NumPy's."""
-    return np.asarray(array.get() if hasattr(array, "get") else array)
+    return as_numpy(array)
 
 
 def data_uri(file: bytes, mime: str = "image/png") -> str:

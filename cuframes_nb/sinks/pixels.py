@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cuframes_nb import convert
 from cuframes_nb._api.frame import Frame
 from cuframes_nb._api.pyav import import_av
+from cuframes_nb._cuda.devices import activated
 from cuframes_nb.color import (
     MATRIX_CODES,
     PRIMARIES_CODES,
@@ -72,16 +73,15 @@ class Downloads:
 
     def planes(self, frame: Frame) -> Planes:
         """Return a frame's planes in host memory: views on the slot if they are there already."""
-        planes: Planes = frame.planes
         if frame.device == "cpu":
+            planes: Planes = frame.planes
             return planes
-        device: Any = planes[0].device  # CuPy's
-        with device:
+        with activated(int(frame.device.removeprefix("cuda:"))):
             stream = self._streams.get(frame.device)
             if stream is None:
                 stream = self._streams[frame.device] = frame.xp.cuda.Stream(non_blocking=True)
-            with stream:
-                return [plane.get() for plane in planes]  # type: ignore[attr-defined]  # CuPy's
+            with stream:  # for which a frame that was copied has it wait
+                return [plane.get() for plane in frame.planes]
 
 
 _Fill: TypeAlias = Callable[[Planes, Planes], None]

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cuframes_nb._api.frame import Frame
 from cuframes_nb._api.subscribe import subscribe
 from cuframes_nb._api.subscriber import Subscriber
 from cuframes_nb._cuda.nvjpeg.painter import Picture
 from cuframes_nb._cuda.nvjpeg.pictures import PictureEncoder
+from cuframes_nb._views.downloads import as_numpy
 from cuframes_nb.errors import DeviceError, InvalidArgumentError, UnsupportedError
 from cuframes_nb.formats import PixelFormat
 from cuframes_nb.sinks.feed import check_source
@@ -106,18 +106,13 @@ def _one_frame(source: Any, timeout: float | None) -> Iterator[Frame]:
         yield frame
 
 
-def _host(array: Any) -> NDArray[Any]:
-    """Return an array of NumPy or CuPy as NumPy's."""
-    return np.asarray(array.get() if hasattr(array, "get") else array)
-
-
 def _png(frame: Frame) -> _Content:
-    data = png(_host(frame.rgb()))
+    data = png(as_numpy(frame.rgb()))
     return lambda file: file.write(data)
 
 
 def _jpeg(frame: Frame) -> _Content:
-    data = _gpu_jpeg(frame) or jpeg(_host(frame.rgb()), _QUALITY)
+    data = _gpu_jpeg(frame) or jpeg(as_numpy(frame.rgb()), _QUALITY)
     return lambda file: file.write(data)
 
 
@@ -137,7 +132,7 @@ def _gpu_jpeg(frame: Frame) -> bytes | None:
 
 
 def _npy(frame: Frame) -> _Content:
-    array = _host(frame.array)
+    array = as_numpy(frame.array)
     return lambda file: np.save(file, array, allow_pickle=False)
 
 
@@ -146,7 +141,7 @@ def _planes(frame: Frame) -> _Content:
         raise InvalidArgumentError(
             f"a frame of format {frame.format} has no YUV planes to save: write .png or .npy"
         )
-    planes = [_host(plane) for plane in frame.planes]
+    planes = [as_numpy(plane) for plane in frame.planes]
     return lambda file: [file.write(plane.tobytes()) for plane in planes]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from cuframes_nb._api.pyav import import_av
 from cuframes_nb._api.slot import WritableSlot
+from cuframes_nb._cuda.devices import activated
 from cuframes_nb.errors import InvalidArgumentError, UnsupportedError
 
 __all__ = ["DECODERS", "Coded", "Nvdec", "check_decoder"]
@@ -121,7 +122,7 @@ class Nvdec:
         """
         import cupy
 
-        with cupy.cuda.Device(self._ordinal):
+        with activated(self._ordinal):
             current = cupy.cuda.get_current_stream()
             # FFmpeg's stream: the frame is there when what it queued is done.
             with cupy.cuda.Stream.null as stream:
@@ -140,11 +141,9 @@ class Nvdec:
 
         It would open the GPU's primary one itself, and refuses where others opened it before.
         """
-        import cupy
         from av.codec.hwaccel import HWAccel
 
-        with cupy.cuda.Device(self._ordinal):
-            cupy.cuda.runtime.free(0)  # does nothing, in a context that is made and current then
+        with activated(self._ordinal):
             yield HWAccel(
                 "cuda",
                 device=str(self._ordinal),

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cuframes_nb._cuda.devices import activated
 from cuframes_nb.sources._digits import PITCH, ROWS, bitmaps
 
 __all__ = ["LONGEST", "SCENE", "SOURCE", "Canvas", "Moment"]
@@ -175,7 +176,7 @@ class Canvas:
         black: NDArray[Any],
         **geometry: int,
     ) -> None:
-        with device:
+        with activated(device.id):
             # Not of the pool's memory, which others would get while the last frame is drawn yet:
             # the driver frees it once the GPU is done.
             with xp.cuda.using_allocator(None):
@@ -206,7 +207,7 @@ class Canvas:
         scene["caption"][: len(moment.caption)] = bitmaps(moment.caption)
         rows, columns = planes[0].shape[:2]
         grid = (-(-columns // BLOCK[0]), -(-rows // BLOCK[1]), len(planes))
-        with planes[0].device:
+        with activated(planes[0].device.id):
             self._kernel(grid, (*BLOCK, 1), (scene,))
 
     def _describe(self, white: Sequence[NDArray[Any]]) -> None:

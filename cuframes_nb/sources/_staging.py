@@ -10,6 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cuframes_nb._cuda.devices import activated
+
 __all__ = ["upload"]
 
 _PENDING: Final = 16
@@ -37,7 +39,7 @@ def upload(target: Any, write: Callable[[NDArray[Any]], object]) -> None:
     memory = cupy.cuda.alloc_pinned_memory(target.nbytes)  # from a pool
     array = np.frombuffer(memory, target.dtype, target.size).reshape(target.shape)
     write(array)
-    with target.device:
+    with activated(target.device.id):
         stream = cupy.cuda.get_current_stream()
         rows, pitch = target.shape[0], target.strides[0]
         width = target.nbytes // rows

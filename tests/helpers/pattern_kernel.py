@@ -7,6 +7,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 
 from cuframes_nb.formats import FrameLayout
+from cuframes_nb.sources import _pattern_kernel
 from tests.helpers.compiling import compiled
 
 __all__ = ["as_on_gpu", "fake_cupy", "rooms_and_planes"]
@@ -49,9 +50,7 @@ class _Array(np.ndarray):
 
     @property
     def device(self):
-        device = contextlib.nullcontext()
-        device.id = 0
-        return device
+        return SimpleNamespace(id=0)
 
 
 def as_on_gpu(array):
@@ -75,8 +74,9 @@ class _RawModule:
         self._library.launch(*(ctypes.c_void_p(a.ctypes.data) for a in (*sizes, scene)))
 
 
-def fake_cupy():
+def fake_cupy(monkeypatch):
     """Return a module whose kernels run on the CPU, each thread after the other."""
+    monkeypatch.setattr(_pattern_kernel, "activated", lambda _: contextlib.nullcontext())
     module = ModuleType("cupy")
 
     def asarray(array):

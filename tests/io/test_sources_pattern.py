@@ -146,7 +146,7 @@ def compiled(monkeypatch):
     """Return what passes for CuPy, and have the clock stand still."""
     needs_compiler()
     monkeypatch.setattr(pattern, "_caption", lambda number: f"{number:08d} 12:34:56.789")
-    return fake_cupy()
+    return fake_cupy(monkeypatch)
 
 
 @pytest.mark.parametrize("format_", FORMATS)

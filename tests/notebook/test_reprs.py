@@ -1,9 +1,11 @@
 """What is shown of frames, streams, counters and jobs, as HTML and as text."""
 
 import base64
+import contextlib
 import html.parser
 import io
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from cuframes_nb._show.listings import (
     stats_table,
 )
 from cuframes_nb._show.tables import Column, Sheet, Table
+from cuframes_nb._views import downloads
 from cuframes_nb.notebook.failures import Failure
 from cuframes_nb.notebook.images import on_host, picture
 from cuframes_nb.notebook.job_table import JobTable
@@ -396,14 +399,20 @@ class OnGpu:
         self._array = array
         self.shape, self.size, self.itemsize = array.shape, array.size, array.itemsize
         self.__cuda_array_interface__ = {"data": (address, True)}
+        self.device = SimpleNamespace(id=3)
 
     def get(self):
         return self._array
 
 
-def test_what_is_on_a_gpu_is_fetched_and_its_address_told():
+def test_what_is_on_a_gpu_is_fetched_and_its_address_told(monkeypatch):
+    current = []
+    monkeypatch.setattr(
+        downloads, "activated", lambda gpu: current.append(gpu) or contextlib.nullcontext()
+    )
     plane = OnGpu(np.zeros((3, 4), np.uint16), 0x1000)
     assert on_host(plane) is plane._array
+    assert current == [3]
     assert _address_range(plane, 256) == "0x1000 to 0x1208"
 
 

@@ -135,6 +135,7 @@ def test_a_document_has_all_about_a_stream():
         ("cuda-vmm", "external", "descriptor", "cuda-vmm (external)"),
         ("cuda-ipc", "external", "legacy handle", "cuda-ipc (external, legacy handle)"),
         ("vulkan", "external", "copied", "vulkan (external, copied)"),
+        ("cuda-vmm", "library", "peer", "cuda-vmm (peer)"),
         ("gst (legacy)", "external", "legacy handle", "gst (legacy)"),
     ],
 )
@@ -146,4 +147,5 @@ def test_what_is_not_as_usual_is_told(memory, ownership, sharing, text):
     sheet = info_sheet(info).text()
     assert ("somebody else" in sheet) == (ownership == "external")
     assert ("copies each frame" in sheet) == (sharing == "copied")
+    assert ("mapped into another GPU" in sheet) == (sharing == "peer")
     assert ("mapped for writing" in sheet) == (sharing == "legacy handle")

@@ -1,10 +1,12 @@
 """Which GPU is chosen on machines that nobody has at hand: the choice alone, without a driver."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuframes_nb._core.choosing import Candidate, choose, choose_holder
+from cuframes_nb._core.choosing import Candidate, choose, choose_holder, choose_peer
 from cuframes_nb.errors import DeviceError, InvalidArgumentError
 
 GIB = 1 << 30
@@ -175,6 +177,62 @@ def test_three_errors_are_told_apart(machine, wanted, words):
     assert words in told
     others = {"not on this machine", "hidden from this process", "is another one"}
     assert sum(other in told for other in others) == 1
+
+
+def test_another_way_is_proposed_where_it_could_work():
+    hint = "or do it otherwise"
+
+    def told(machine, uuid=B.uuid, wanted=None, **rest):
+        with pytest.raises(DeviceError) as raised:
+            choose_holder(machine, uuid, wanted, hint=hint, **rest)
+        return str(raised.value)
+
+    assert told([A, B], wanted=0).endswith(f"what it needs; {hint}")
+    assert told([A, hidden("B")]).endswith(f"add it there; {hint}")
+    assert told([A], veil=BY).endswith(f"here: {A}; {hint}")
+    assert hint not in told([A])  # on no machine, nothing helps
+    assert hint not in told([hidden("B")])  # nobody is there to read
+    assert hint not in told(MIG, MIG[1].uuid)  # an instance reaches no other
+
+
+# --- For a subscriber that takes frames of another GPU, too ---------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("machine", "wanted", "default", "name", "reason"),
+    [
+        ([A, B], None, "", "B", "the frames are on B"),
+        ([A, B], None, "0", "B", "the frames are on B"),  # the environment does not count here
+        ([A, B], 1, "", "B", "the frames are on B"),
+        ([A, B], 0, "1", "A", f"asked for, to read frames that are on B ({B.uuid})"),
+        ([A, hidden("B")], None, "", "A", f"the only GPU, to read frames that are on B ({B.uuid})"),
+        ([A, C, hidden("B")], None, "2", "C",
+         f"$CUFRAMES_DEVICE, to read frames that are on B ({B.uuid})"),
+        ([*LAPTOP, hidden("B")], None, "", "Discrete",
+         f"the discrete GPU with the most memory, to read frames that are on B ({B.uuid})"),
+        ([A, C, hidden("B")], "cuda:1", "", None, "there is no GPU cuda:1"),
+        ([A, hidden("B")], B.uuid, "", None, "is B, which is hidden from this process by"),
+        ([hidden("A"), hidden("B")], None, "", None, "this process sees no GPU"),
+        ([A, C], None, "", None, "which is not on this machine"),
+        ([A, C], 0, "", None, "which is not on this machine"),
+        ([], None, "", None, "which is not on this machine"),
+    ],
+)  # fmt: skip
+def test_who_reads_frames_of_another_gpu(machine, wanted, default, name, reason):
+    if name is None:
+        with pytest.raises(DeviceError, match=re.escape(reason)):
+            choose_peer(machine, B.uuid, wanted, default=default)
+        return
+    candidate, why = choose_peer(machine, B.uuid, wanted, default=default)
+    assert (candidate.name, why) == (name, reason)
+
+
+def test_where_nobody_tells_of_hidden_ones_one_of_them_may_hold_the_frames():
+    assert choose_peer([A], B.uuid, veil=BY) == (
+        A, f"the only GPU, to read frames that are on {B.uuid}",
+    )  # fmt: skip
+    with pytest.raises(DeviceError, match="sees no GPU"):
+        choose_peer([], B.uuid, veil=BY)
 
 
 # --- Hidden GPUs change no choice -----------------------------------------------------------------

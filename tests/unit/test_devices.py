@@ -264,6 +264,11 @@ def test_a_choice_is_told_with_its_reason_and_logged(machine, monkeypatch, caplo
     assert "$CUFRAMES_DEVICE" in caplog.text
     with pytest.raises(cf.DeviceError, match="device=1 is another one"):
         cf.select_device(1, frames_on=one.uuid)
+    chosen = cf.select_device(1, frames_on=one.uuid, peer=True)
+    assert (chosen.uuid, chosen.reason) == (
+        two.uuid, f"asked for, to read frames that are on NVIDIA H200 ({one.uuid})",
+    )  # fmt: skip
+    assert cf.select_device(frames_on=one.uuid, peer=True).uuid == one.uuid
     assert cuda_devices.find_by_uuid(machine.visible[1].uuid) is machine.visible[1]
 
 

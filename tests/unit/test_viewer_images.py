@@ -1,10 +1,12 @@
 """What the user's functions may return, and what becomes of it: pictures and shapes."""
 
 import base64
+import contextlib
 import io
 import itertools
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from cuframes_nb._viewer import shapes
 from cuframes_nb._viewer.colormaps import COLORMAPS, colormap
 from cuframes_nb._viewer.images import as_pixels, host_array
 from cuframes_nb._viewer.shapes import as_json
+from cuframes_nb._views import downloads
 
 RGB = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
 GRAY = RGB[..., 0].copy()
@@ -54,6 +57,7 @@ class Cupy:
         self.__cuda_array_interface__ = {}
         self._array = array
         self.shape = array.shape
+        self.device = SimpleNamespace(id=3)
 
     def get(self):
         return self._array.copy()
@@ -63,6 +67,12 @@ class Cupy:
 
 
 KINDS = [np.asarray, Torch, Cupy]
+
+
+@pytest.fixture(autouse=True)
+def without_cuda(monkeypatch):
+    """Stand in for what makes a GPU current."""
+    monkeypatch.setattr(downloads, "activated", lambda _: contextlib.nullcontext())
 
 
 # --- Pictures -------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cuframes_nb._cuda.devices import activated
 from cuframes_nb._cuda.nvjpeg.binding import handle, load
 from cuframes_nb._cuda.nvjpeg.encoder import PlaneEncoder
 from cuframes_nb._cuda.nvjpeg.painter import Painter, Picture
@@ -46,8 +47,8 @@ class PictureEncoder:
         with _our_errors():
             import cupy
 
-            self._device: Any = cupy.cuda.Device(ordinal)
-            with self._device:
+            self._activated = activated(ordinal)
+            with self._activated:
                 self._stream: Any = cupy.cuda.Stream(non_blocking=True)
                 self._painter = Painter(ordinal, self._stream)
                 self._encoder = PlaneEncoder(library, handle(ordinal), self._stream)
@@ -74,7 +75,7 @@ class PictureEncoder:
         check_process(self._pid, "a JPEG encoder")
         if self._encoder is None:
             raise ClosedError("the JPEG encoder was closed: make another")
-        with _our_errors(), self._device:
+        with _our_errors(), self._activated:
             if picture.is_queued:
                 self._wait_for_current()
             try:
@@ -88,7 +89,7 @@ class PictureEncoder:
         encoder, self._encoder = self._encoder, None
         if encoder is None or os.getpid() != self._pid:  # the driver is gone in a forked child
             return
-        with _our_errors(), self._device:
+        with _our_errors(), self._activated:
             encoder.close()
             self._painter.close()
 
@@ -141,5 +142,5 @@ def own_pixels(value: Any) -> Any:
     has_shape = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in {3, 4})
     if array.dtype != np.uint8 or not has_shape or not array.size:
         return None
-    with array.device:
+    with activated(array.device.id):
         return cupy.array(array, order="C")
