@@ -111,6 +111,7 @@ class Forwarder:
     """
 
     reason = "descriptors, handed on to GStreamer"
+    sharing = ""  # as the publisher does
     lease_maker = Lease  # whoever reads says when the GPU has
 
     def __init__(self, kinds: Collection[MemoryKind] = CUDA) -> None:
