@@ -34,6 +34,9 @@ SIZES: Final = {"1080p": (1920, 1080), "4K": (3840, 2160), "8K": (7680, 4320)}
 CAMERAS: Final = 16
 CACHE_BYTES: Final = {"cuda": 250_000_000, "host": 50_000_000}
 
+_FEWEST: Final = 3
+"""Calls that a median is taken of."""
+
 _OURS: Final = "cuframes_nb"
 _INPUT: Final = f"1080p to {SIDE}x{SIDE} float16 letterbox"
 
@@ -168,14 +171,16 @@ class _HostTimer:
 
     def __init__(self, plan: Plan) -> None:
         self.xp = np
-        self._repeats = 3 if plan.quick else 7
+        self._most, self._seconds = (15, 0.5) if plan.quick else (35, 10.0)
 
     def __call__(self, act: Callable[[int], Any], calls: int) -> _Taken:
         act(0)
-        taken = []
-        for i in range(min(calls, 5) * self._repeats):
+        taken: list[float] = []
+        while len(taken) < min(calls, self._most):
+            if len(taken) >= _FEWEST and sum(taken) > self._seconds:
+                break
             start = time.perf_counter()
-            act(i)
+            act(len(taken))
             taken.append(time.perf_counter() - start)
         middle = statistics.median(taken)
         return _Taken(middle, middle)
