@@ -21,7 +21,7 @@ def live():
     stop = threading.Event()
 
     def work(pub):
-        while not stop.wait(0.01):
+        while not stop.wait(0.04):  # so slow that no recorder loses frames
             with contextlib.suppress(cf.RingFullError):
                 publish(pub)
 
