@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from cuframes_nb._api.frame import Frame
 from cuframes_nb._views.downloads import as_numpy
 
-__all__ = ["data_uri", "on_host", "picture"]
+__all__ = ["data_uri", "picture"]
 
 
 def picture(frame: Frame, width: int | None = None) -> NDArray[np.uint8]:
@@ -19,12 +18,7 @@ def picture(frame: Frame, width: int | None = None) -> NDArray[np.uint8]:
     size = None
     if width is not None and width < frame.width:
         size = (width, max(1, round(frame.height * width / frame.width)))
-    return on_host(frame.rgb(size=size))
-
-
-def on_host(array: Any) -> NDArray[np.uint8]:
-    """Return an array of NumPy or CuPy as NumPy's."""
-    return as_numpy(array)
+    return as_numpy(frame.rgb(size=size))
 
 
 def data_uri(file: bytes, mime: str = "image/png") -> str:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuframes_nb._api.frame import Frame
+from cuframes_nb._views.downloads import as_numpy
 from cuframes_nb.errors import InvalidArgumentError
-from cuframes_nb.notebook.images import on_host
 
 __all__ = ["facts", "still"]
 
@@ -38,7 +38,7 @@ def still(frame: Frame, columns: int = 80) -> str:
         raise InvalidArgumentError(f"a picture of {columns} columns was asked for; it needs one")
     width = min(columns, frame.width)
     lines = max(1, round(frame.height * width / frame.width / 2))
-    rgb = on_host(frame.rgb(size=(width, 2 * lines)))
+    rgb = as_numpy(frame.rgb(size=(width, 2 * lines)))
     return "\n".join(_line(rgb[2 * i], rgb[2 * i + 1]) for i in range(lines))
 
 

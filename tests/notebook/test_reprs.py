@@ -23,7 +23,7 @@ from cuframes_nb._show.listings import (
 from cuframes_nb._show.tables import Column, Sheet, Table
 from cuframes_nb._views import downloads
 from cuframes_nb.notebook.failures import Failure
-from cuframes_nb.notebook.images import on_host, picture
+from cuframes_nb.notebook.images import picture
 from cuframes_nb.notebook.job_table import JobTable
 from cuframes_nb.notebook.jobs import JobStatus
 from cuframes_nb.notebook.live import html as live_html
@@ -411,7 +411,7 @@ def test_what_is_on_a_gpu_is_fetched_and_its_address_told(monkeypatch):
         downloads, "activated", lambda gpu: current.append(gpu) or contextlib.nullcontext()
     )
     plane = OnGpu(np.zeros((3, 4), np.uint16), 0x1000)
-    assert on_host(plane) is plane._array
+    assert downloads.as_numpy(plane) is plane._array
     assert current == [3]
     assert _address_range(plane, 256) == "0x1000 to 0x1208"
 
